@@ -1,0 +1,1 @@
+"""The command line: one module for each noun; each parses, calls and prints, nothing more."""

@@ -1,0 +1,1 @@
+"""Not built yet; the place is kept (see docs/adr)."""
