@@ -1,8 +1,8 @@
 """Settings: flags > FLEET_* variables > files > defaults, as one frozen dataclass.
 
 Files are `/etc/fleet/fleet.toml`, then `$XDG_CONFIG_HOME/fleet/fleet.toml` (default `~/.config`), then `FLEET_CONFIG`;
-a later one wins. A variable is `FLEET_` + the setting's name in capitals. Secrets are never settings: a setting may name
-a file that holds one.
+a later one wins. A variable is `FLEET_` + the setting's name in capitals. Secrets are never settings: a setting may
+name a file that holds one.
 """
 
 from __future__ import annotations

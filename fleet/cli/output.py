@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import unicodedata
@@ -72,7 +73,7 @@ def print_error(error: FleetError, args: Sequence[str] = ()) -> None:
     if error.hint:
         click.echo(f"hint: {error.hint}", err=True)
     if any(a in {"-ojson", "--output=json"} for a in args) or any(
-        a in {"-o", "--output"} and b == "json" for a, b in zip(args, args[1:], strict=False)
+        a in {"-o", "--output"} and b == "json" for a, b in itertools.pairwise(args)
     ):
         json.dump(document("Error", error.as_dict()), sys.stdout, ensure_ascii=False)
         sys.stdout.write("\n")

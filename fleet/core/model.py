@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 Item: TypeAlias = Mapping[str, Json]
 
 Lifecycle = Literal["discovered", "enrolled", "provisioning", "ready", "in-service", "maintenance", "broken", "retired"]
@@ -21,8 +21,8 @@ Health = Literal["ok", "warning", "critical", "lost", "unknown"]
 
 # What has a version: a closed list. A new name goes here first.
 COMPONENTS = (
-    "os", "kernel", "driver", "driver_flavour", "bundle", "firmware", "vbios", "mcu", "toolkit", "fabricmanager", "nscq",
-    "nvsdm", "nvlsm", "imex", "dcgm", "container_toolkit", "nic_driver", "nic_firmware", "gdrcopy", "gcc",
+    "os", "kernel", "driver", "driver_flavour", "bundle", "firmware", "vbios", "mcu", "toolkit", "fabricmanager",
+    "nscq", "nvsdm", "nvlsm", "imex", "dcgm", "container_toolkit", "nic_driver", "nic_firmware", "gdrcopy", "gcc",
 )  # fmt: skip
 DOMAINS = ("site", "rack", "leaf", "nvlink_domain", "superpod")
 

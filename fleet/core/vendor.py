@@ -109,7 +109,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Gathered:
-    """What the vendor makes of it. `accelerators[].model` may be what the tool printed; the caller makes it canonical."""
+    """What the vendor sees. `accelerators[].model` may be what the tool printed: the caller makes it canonical."""
 
     components: Mapping[str, ComponentFact] = field(default_factory=dict)
     accelerators: tuple[Accelerator, ...] = ()
@@ -151,7 +151,10 @@ class Check:
 
     name: str
     judge: Callable[[Mapping[str, Reading], int], Item]
-    """(readings by probe name, accelerators expected) -> {name, result: pass|fail|warn|skip|unsupported|unknown, detail}"""
+    """(readings by probe name, accelerators expected) -> {name, result, detail}
+
+    result is pass, fail, warn, skip, unsupported or unknown; skip is not pass.
+    """
 
 
 @dataclass(frozen=True)
