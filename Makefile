@@ -1,0 +1,47 @@
+# One command checks everything: `make check`. The slow ones run before an issue is closed.
+PYTHON ?= .venv/bin/python
+BIN := $(dir $(PYTHON))
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+.PHONY: check lint types layers yaml shell test samples lab lab-smoke bench wheel
+
+check: lint types layers yaml shell matrix samples test
+
+lint:
+	ruff format --check fleet drivers compat_matrix playbooks pxe tests
+	ruff check fleet drivers compat_matrix playbooks pxe tests
+
+types:
+	mypy
+
+layers:
+	lint-imports
+
+yaml:
+	yamllint -s compat_matrix playbooks .yamllint
+	ANSIBLE_HOME=.ansible ansible-lint --offline -q playbooks
+
+shell:
+	scripts/check_shell
+
+matrix:
+	fleet matrix check
+
+samples:
+	$(PYTHON) scripts/check_samples
+	$(PYTHON) scripts/check_emulators
+
+test:
+	$(PYTHON) -m pytest
+
+lab-smoke:
+	$(PYTHON) -m pytest -m "lab and smoke" tests/lab
+
+lab:
+	$(PYTHON) -m pytest -m lab tests/lab
+
+bench:
+	$(PYTHON) -m pytest -m bench -s tests/bench
+
+wheel:
+	$(PYTHON) -m build --wheel
