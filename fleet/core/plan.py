@@ -1,0 +1,368 @@
+"""Stack now + stack wanted -> a plan: equal nodes in groups, steps there and back, waves, refusals with their reasons.
+
+Pure: the solutions, the vendors and the list of stored artifacts come in as arguments. The id of a plan is the hash of
+its content, so the same question on the same facts gives the same plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from fleet.core.errors import FleetError
+from fleet.core.model import (
+    Conflict,
+    Facts,
+    Group,
+    Hold,
+    Json,
+    Node,
+    Plan,
+    Reason,
+    Solution,
+    Stage,
+    Step,
+    VersionChange,
+    digest,
+)
+from fleet.core.planfile import content
+from fleet.core.vendor import Change, Vendor
+from fleet.core.waves import waves_of
+
+# Phases that leave the software of the node as it was; the first step outside them is where a way back is needed.
+SAFE_PHASES = ("preflight", "cordon", "drain", "stage")
+OURS = ("cordon", "drain", "validate", "uncordon")  # a vendor does not say when these happen
+RPM_SYSTEMS = (
+    "rhel", "centos", "rocky", "almalinux", "fedora", "openeuler", "kylin", "anolis", "alinux", "opensuse", "sles",
+    "amzn", "tencentos", "opencloudos", "bclinux", "ctyunos", "hce", "ol", "velinux",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One node asked for, with what is known of it. `refusal` = the caller already knows why it cannot take part."""
+
+    node: Node
+    facts: Facts | None
+    answer: Solution | Conflict | None = None
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class PlanPolicy:
+    """What the operator decided; it becomes part of the plan's content.
+
+    `limits` maps a kind of domain to a limit of fleet.core.budget; `max_failures` is such a limit over the plan.
+    """
+
+    wish: Mapping[str, str]
+    limits: Mapping[str, str]
+    max_failures: str = "12%"  # one in eight
+    ignore_canary: bool = False
+    no_return: bool = False
+    drained: bool = False  # a drain adapter is configured: look for holders only after it
+    chunk: int = 16
+    delivery: Mapping[str, str] | None = None
+
+    def as_dict(self) -> dict[str, Json]:
+        """The policy as plain JSON, for the plan."""
+        return {
+            "wish": dict(self.wish),
+            "limits": dict(self.limits),
+            "max_failures": self.max_failures,
+            "ignore_canary": self.ignore_canary,
+            "no_return": self.no_return,
+            "drained": self.drained,
+            "chunk": self.chunk,
+            "delivery": dict(self.delivery or {}),
+        }
+
+
+def start_digest(facts: Facts) -> str:
+    """Digest of what a plan rests on: the identities of the cards and the values of the components, kernel and OS."""
+    return digest(
+        {
+            "os": [facts.os.id.lower(), facts.os.version, facts.os.kernel, facts.os.arch],
+            "vendor": facts.vendor,
+            "cards": sorted(card.identity for card in facts.accelerators),
+            "components": {
+                name: [fact.installed, fact.loaded, fact.runtime] for name, fact in sorted(facts.components.items())
+            },
+        }
+    )
+
+
+def in_force(hold: Hold | None, now: str) -> bool:
+    """Whether a hold still counts at `now` (ISO 8601)."""
+    if hold is None:
+        return False
+    if not hold.until:
+        return True
+    try:
+        until, at = (datetime.fromisoformat(text) for text in (hold.until, now))
+    except ValueError:
+        return True  # a time that cannot be read does not end a hold
+    return (until if until.tzinfo else until.replace(tzinfo=UTC)) > (at if at.tzinfo else at.replace(tzinfo=UTC))
+
+
+def refusal(candidate: Candidate, vendors: Mapping[str, Vendor], now: str) -> str:
+    """Why the node cannot be in a plan, or ""."""
+    node, facts, answer = candidate.node, candidate.facts, candidate.answer
+    hold = node.hold
+    if hold is not None and in_force(hold, now):
+        return f"held by {hold.who}: {hold.why}" + (f" (until {hold.until})" if hold.until else "")
+    if node.lifecycle in ("retired", "discovered", "provisioning"):
+        return f"its lifecycle state is {node.lifecycle}"
+    if candidate.refusal:
+        return candidate.refusal
+    if facts is None:
+        return f"never probed: fleet probe {node.name}"
+    if not facts.vendor:
+        return "no accelerator of a known vendor was seen on its PCI bus"
+    if facts.vendor not in vendors:
+        return f"vendor {facts.vendor!r} is not known here"
+    models = Counter(card.model for card in facts.accelerators)
+    if not models:
+        return "no accelerator was identified"
+    if len(models) > 1:
+        return f"mixed models in one node: {', '.join(sorted(models))}"
+    if answer is None:
+        return "no solution was asked for"
+    if isinstance(answer, Conflict):
+        return "no stack fits: " + "; ".join(cause.text for cause in answer.causes[:3])
+    return ""
+
+
+def package_kind(facts: Facts) -> str:
+    """`deb` or `rpm`: what the node's system installs."""
+    said = facts.flags.get("package_kind")
+    if said in ("deb", "rpm"):
+        return str(said)
+    return "rpm" if facts.os.id.lower() in RPM_SYSTEMS else "deb"
+
+
+def _vendor_steps(vendor: Vendor, facts: Facts, policy: PlanPolicy, stage: Stage, now: Mapping[str, str]) -> list[Step]:
+    change = Change(
+        model=facts.accelerators[0].model,
+        count=len(facts.accelerators),
+        os=facts.os,
+        now=dict(now),
+        changes=stage.changes,
+        reboot=stage.reboot,
+        flags=facts.flags,
+        delivery=dict(policy.delivery or {}),  # type: ignore[arg-type]  # names checked where the option is read
+        package_kind="rpm" if package_kind(facts) == "rpm" else "deb",
+    )
+    steps = [step for step in vendor.steps(change) if step.phase not in OURS]
+    if stage.changes and not any(step.changes for step in steps):
+        names = ", ".join(c.component for c in stage.changes)
+        raise FleetError(f"vendor {vendor.name} has no steps that change {names}", slug="no-steps")
+    if stage.reboot in ("reboot", "power_cycle") and not any(step.phase == "reboot" for step in steps):
+        steps.append(
+            Step(
+                "reboot",
+                effect="probeable",
+                activation=stage.reboot,
+                off_seconds=10 if stage.reboot == "power_cycle" else 0,
+                limit_s=1800,
+                why="what was installed takes effect at the next boot",
+            )
+        )
+    return steps
+
+
+def after(stack: Mapping[str, str], changes: Iterable[VersionChange]) -> dict[str, str]:
+    """The stack once those changes are made."""
+    out = dict(stack)
+    for change in changes:
+        if change.new is None:
+            out.pop(change.component, None)
+        else:
+            out[change.component] = change.new
+    return out
+
+
+def _names(steps: Iterable[Step]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for step in steps for name in step.artifacts))
+
+
+def stages_of(
+    vendor: Vendor, facts: Facts, policy: PlanPolicy, start: Mapping[str, str], road: Sequence[Stage], *, back: bool
+) -> tuple[tuple[Step, ...], ...]:
+    """The full step lists of a road. On the way back nothing is drained: the node is ours already."""
+    now = dict(start)
+    bodies: list[list[Step]] = []
+    for stage in road:
+        steps = _vendor_steps(vendor, facts, policy, stage, now)
+        if not any(step.phase == "verify" for step in steps):
+            steps.append(Step("verify", changes=stage.changes, limit_s=600, why="a fresh probe shows what is loaded"))
+        bodies.append([replace(s, changes=stage.changes) if s.phase == "verify" else s for s in steps])
+        now = after(now, stage.changes)
+    everything = [step for body in bodies for step in body]
+    changes = tuple(change for stage in road for change in stage.changes)
+    artifacts = _names(everything)
+    head: list[Step] = [Step("stage", artifacts=artifacts, limit_s=1800, why="packages on the node, sha256 checked")]
+    if not back:
+        own = [step for step in bodies[0] if step.phase == "preflight"]
+        bodies[0] = [step for step in bodies[0] if step.phase != "preflight"]
+        looks = own or [Step("preflight", limit_s=300, why="everything that would stop the upgrade, before any change")]
+        looks = [replace(s, changes=s.changes or changes, artifacts=s.artifacts or artifacts) for s in looks]
+        away = [
+            Step("cordon", undo="uncordon", limit_s=120, why="no new jobs"),
+            Step("drain", undo="uncordon", limit_s=3600, why="running jobs end"),
+        ]
+        head = [*away, *looks, *head] if policy.drained else [*looks, *away, *head]
+    if any(step.phase == "stage" for step in bodies[0]):
+        bodies[0] = [step for step in bodies[0] if step.phase != "stage"]
+    bodies[0] = [*head, *bodies[0]]
+    bodies[-1] += [
+        Step("validate", limit_s=600, why="smoke checks on the new stack"),
+        Step("uncordon", limit_s=120, why="back to service, as it was found"),
+    ]
+    return tuple(tuple(body) for body in bodies)
+
+
+def _class_key(facts: Facts, solution: Solution) -> str:
+    return digest(
+        {
+            "os": [facts.os.id.lower(), facts.os.version, facts.os.kernel, facts.os.arch],
+            "vendor": facts.vendor,
+            "models": sorted(card.model for card in facts.accelerators),
+            "now": facts.current(),
+            "flags": dict(facts.flags),
+            "target": dict(solution.stack),
+            "road": [
+                [[c.component, c.old, c.new] for c in stage.changes] + [[stage.reboot]] for stage in solution.road
+            ],
+        }
+    )
+
+
+def _group(
+    facts: Facts, solution: Solution, vendor: Vendor, stored: Callable[[str], bool], policy: PlanPolicy
+) -> Group:
+    """The group without its nodes; FleetError with the reason when this class cannot be planned."""
+    start = facts.current()
+    base = Group(
+        nodes=(),
+        vendor=vendor.name,
+        model=facts.accelerators[0].model,
+        start=start,
+        target=dict(solution.stack),
+        stages=(),
+        back=(),
+        reasons=dict(solution.reasons),
+    )
+    if not solution.road:
+        return base
+    stages = stages_of(vendor, facts, policy, start, solution.road, back=False)
+    lacking = [name for name in _names(s for body in stages for s in body) if not stored(name)]
+    if lacking:
+        raise FleetError(f"missing artifact {lacking[0]}: fleet artifact add FILE", slug="missing-artifact")
+    back: tuple[tuple[Step, ...], ...] | None = None
+    why_not = ""
+    forever = [step for body in stages for step in body if step.changes and step.undo is None]
+    if solution.back is None:
+        why_not = "the matrix knows no way back to what is there now"
+    elif forever:
+        why_not = f"{forever[0].phase} of {', '.join(c.component for c in forever[0].changes)} cannot be taken back"
+    else:
+        arrived = start
+        for stage in solution.road:
+            arrived = after(arrived, stage.changes)
+        back = stages_of(vendor, facts, policy, arrived, solution.back, back=True) if solution.back else ()
+        absent = [name for name in _names(s for body in back for s in body) if not stored(name)]
+        if absent:
+            back, why_not = None, f"missing artifact {absent[0]} for the way back: fleet artifact add FILE"
+    if back is None and not policy.no_return:
+        raise FleetError(f"no way back: {why_not} (--no-return goes without)", slug="no-return")
+    extra = {} if back is not None else {"back": (Reason(f"no way back: {why_not}"),)}
+    return replace(base, stages=stages, back=back, reasons={**solution.reasons, **extra})
+
+
+def make(
+    candidates: Iterable[Candidate],
+    vendors: Mapping[str, Vendor],
+    stored: Callable[[str], bool],
+    policy: PlanPolicy,
+    matrix: str,
+    now: str,
+) -> Plan:
+    """The plan for those nodes. `stored(name)` = the artifact is in the store; `matrix` = digest of the tables.
+
+    Nodes that already are where they should be form groups without stages; they are in no wave.
+    """
+    refusals: dict[str, str] = {}
+    starts: dict[str, str] = {}
+    members: dict[str, list[Node]] = {}
+    models: dict[str, Group | str] = {}
+    firmware: dict[str, str] = {}
+    for candidate in sorted(candidates, key=lambda c: c.node.name):
+        name = candidate.node.name
+        why = refusal(candidate, vendors, now)
+        if why or candidate.facts is None or not isinstance(candidate.answer, Solution):
+            refusals[name] = why
+            continue
+        key = _class_key(candidate.facts, candidate.answer)
+        if key not in models:
+            try:
+                vendor = vendors[candidate.facts.vendor]
+                models[key] = _group(candidate.facts, candidate.answer, vendor, stored, policy)
+            except FleetError as error:
+                models[key] = error.what
+        known = models[key]
+        if isinstance(known, str):
+            refusals[name] = known
+            continue
+        members.setdefault(key, []).append(candidate.node)
+        starts[name] = start_digest(candidate.facts)
+        firmware[key] = digest([candidate.facts.os.id, candidate.facts.current().get("firmware", "")])
+    ordered = sorted(members, key=lambda key: members[key][0].name)
+    groups = []
+    cells: list[tuple[str, tuple[Node, ...]]] = []
+    for key in ordered:
+        model = models[key]
+        assert isinstance(model, Group)
+        groups.append(replace(model, nodes=tuple(node.name for node in members[key])))
+        if model.stages:
+            cells.append((cell_of(model) + firmware[key], tuple(members[key])))
+    return sealed(Plan("", tuple(groups), waves_of(cells), refusals, starts, matrix, policy.as_dict()))
+
+
+def cell_of(group: Group) -> str:
+    """The hardware cell that a canary speaks for: vendor, model, where it starts and where it goes."""
+    return digest([group.vendor, group.model, dict(group.start), dict(group.target)])
+
+
+def sealed(plan: Plan) -> Plan:
+    """The plan with its id: `p-` and twelve hex digits of the hash of everything else."""
+    return replace(plan, id="p-" + digest(content(plan)).removeprefix("sha256:")[:12])
+
+
+def flat(stages: Sequence[Sequence[Step]]) -> tuple[Step, ...]:
+    """The steps of all stages in order."""
+    return tuple(step for stage in stages for step in stage)
+
+
+def stack_at(group: Group, index: int, *, back: bool = False) -> dict[str, str]:
+    """The stack that the node should have before step `index` of the flattened list, as far as stages tell."""
+    stack = dict(group.target if back else group.start)
+    seen = 0
+    for stage in (group.back or ()) if back else group.stages:
+        seen += len(stage)
+        if index < seen:
+            break
+        stack = after(stack, [c for step in stage if step.phase == "verify" for c in step.changes])
+    return stack
+
+
+def moved(plan: Plan, facts: Mapping[str, Facts], given: Mapping[str, frozenset[str]]) -> tuple[str, ...]:
+    """Nodes neither in their planned start state nor in one that this rollout gave them (`given`, digests by node)."""
+    out = []
+    for name, digest_ in sorted(plan.starts.items()):
+        seen = facts.get(name)
+        if seen is None or start_digest(seen) not in {digest_, *given.get(name, frozenset())}:
+            out.append(name)
+    return tuple(out)
