@@ -18,9 +18,11 @@ from itertools import groupby
 from fleet.core.errors import BadInput
 
 MAX_NAMES = 1_000_000  # a slip such as [1-9999999999] must not fill the memory
-_NAME = re.compile(r"[A-Za-z0-9_.:-]*")
-_RANGE = re.compile(r"(\d+)(?:-(\d+)(?:/(\d+))?)?")
-_DIGITS = re.compile(r"(\d+)")
+_NAME = re.compile(r"[\w.-]*")  # letters of any script: racks and labels have Chinese names too
+_GROUP = re.compile(r"[\w.:*/-]*")
+# Only ASCII digits count as numbers: full-width ones would not come back as they were.
+_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+)(?:/([0-9]+))?)?")
+_DIGITS = re.compile(r"([0-9]+)")
 
 Groups = Callable[[str], Iterable[str]]
 
@@ -36,7 +38,7 @@ def expand(text: str, groups: Groups | None = None) -> list[str]:
         if term.startswith("@"):
             if groups is None:
                 raise _bad(text, f"groups such as {term!r} are not known here")
-            names = [name for group in _pattern(term[1:], text) for name in groups(group)]
+            names = [name for group in _pattern(term[1:], text, _GROUP) for name in groups(group)]
         else:
             names = _pattern(term, text)
         if operator == ",":
@@ -108,13 +110,14 @@ def _terms(text: str) -> Iterator[tuple[str, str]]:
         yield operator, term
 
 
-def _pattern(pattern: str, text: str) -> list[str]:
+def _pattern(pattern: str, text: str, allowed: re.Pattern[str] = _NAME) -> list[str]:
     """Every name of one pattern."""
     names = [""]
     for place, piece in enumerate(re.split(r"\[([^\]]*)\]", pattern)):
         if place % 2 == 0:
-            if not _NAME.fullmatch(piece):
-                raise _bad(text, f"{pattern!r} has a character that no node name has")
+            if not allowed.fullmatch(piece):
+                colon = ": union is ',', difference '!', ranges are [01-50]" if ":" in piece else ""
+                raise _bad(text, f"{pattern!r} has a character that no name has{colon}")
             options = [piece]
         else:
             options = _ranges(piece, pattern, text)
@@ -131,7 +134,7 @@ def _ranges(ranges: str, pattern: str, text: str) -> list[str]:
     for part in ranges.split(","):
         match = _RANGE.fullmatch(part.strip())
         if not match:
-            raise _bad(text, f"{part!r} in {pattern!r} is no range")
+            raise _bad(text, f"{part!r} in {pattern!r} is no range: they are written 01-50, not 01:50")
         first, last, step = match[1], match[2] or match[1], int(match[3] or 1)
         width = len(first) if first.startswith("0") else 0
         if last.startswith("0") and len(last) > 1 and len(last) != width:
