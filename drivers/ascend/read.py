@@ -1,0 +1,135 @@
+"""Which parser reads which command: by its words, whatever path, wrapper or variable stands before."""
+
+from __future__ import annotations
+
+import re
+
+from drivers.ascend.bus import read_lspci
+from drivers.ascend.dmi import read_dmi
+from drivers.ascend.files import read_cann_info, read_install_info, read_version_cfg, read_version_info
+from drivers.ascend.hccl import read_hccl
+from drivers.ascend.hccn import read_hccn
+from drivers.ascend.installer import read_installer
+from drivers.ascend.mcu import read_mcu
+from drivers.ascend.sections import MAX_CHARS, read_list, read_map, read_type
+from drivers.ascend.table import read_info
+from drivers.ascend.upgrade_tool import read_upgrade_tool
+from drivers.ascend.words import VENDOR_NAME, shell_trouble, trouble
+from fleet.core.vendor import Reading, unparsed
+
+_WRAPPERS = {
+    "sudo",
+    "env",
+    "timeout",
+    "nice",
+    "ionice",
+    "stdbuf",
+    "nohup",
+    "bash",
+    "sh",
+    "exec",
+    "time",
+    "command",
+    "mpirun",
+}
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_INSTALLERS = {"rpm", "dnf", "yum", "dpkg", "apt", "apt-get", "uninstall.sh"}
+_TOOLS = {"npu-smi", "upgrade-tool", "hccn_tool", "ascend-dmi", "lspci"}
+_NOTHING = re.compile(r"\s*")
+
+
+def _words(command: str) -> list[str]:
+    """The words of the command proper: no wrapper, no assignment, the program without its folder."""
+    last = re.split(r"&&|\|\||;", command.split("|")[0])[-1]
+    words = [word.strip("'\"") for word in last.split()]
+    while len(words) > 1:
+        name = words[0].rpartition("/")[2]
+        if _ASSIGNMENT.match(words[0]) or name in _WRAPPERS or re.fullmatch(r"-\S*|\d+[smh]?", words[0]):
+            words.pop(0)
+        elif not (_known(name) or any(_known(word.rpartition("/")[2]) for word in words[1:3])):
+            break
+        elif not _known(name):
+            words.pop(0)  # the value of a wrapper's option, as in `sudo -u root`
+        else:
+            break
+    if words:
+        words[0] = words[0].rpartition("/")[2]
+    return words
+
+
+def _known(name: str) -> bool:
+    return name in _TOOLS | _INSTALLERS | {"cat"} or name.endswith((".run", "_test"))
+
+
+def _option(words: list[str], name: str) -> str:
+    """The value after an option; "" when it is not there."""
+    return words[words.index(name) + 1] if name in words[:-1] else ""
+
+
+def _npu_smi(command: str, words: list[str], text: str) -> Reading:
+    if "upgrade" in words[:3]:
+        return read_mcu(command, text)
+    number = _option(words, "-i")
+    asked = int(number) if number.isdigit() and len(number) < 6 else None
+    kind = _option(words, "-t")
+    if kind:
+        return read_type(command, kind, text, asked)
+    if "-l" in words:
+        return _short(command, text) or read_list(command, text)
+    if "-m" in words:
+        return _short(command, text) or read_map(command, text)
+    version = re.fullmatch(r"npu-smi version\s*:?\s*(\S+)", text.strip()[:200])
+    if version:
+        return Reading(VENDOR_NAME, command, "ok", components={"smi": version[1]})
+    return read_info(command, text)
+
+
+def _short(command: str, text: str) -> Reading | None:
+    return unparsed(VENDOR_NAME, command, "longer than any answer of this kind") if len(text) > MAX_CHARS else None
+
+
+def _file(command: str, words: list[str], text: str) -> Reading:
+    name = next((word.rpartition("/")[2] for word in words[1:] if not word.startswith("-")), "")
+    if name == "version.cfg":
+        return read_version_cfg(command, text)
+    if name == "ascend_install.info":
+        return read_install_info(command, text)
+    if name.endswith("_install.info"):
+        return read_cann_info(command, text)
+    if name == "version.info":
+        return read_version_info(command, text)
+    return unparsed(VENDOR_NAME, command, f"{name or 'this'} is no file that is known")
+
+
+def read(command: str, text: str, rc: int | None) -> Reading:
+    """What `text`, printed by `command` with exit status `rc`, means. Never raises."""
+    words = _words(command) or [""]
+    program = words[0]
+    tool = program != "cat"
+    refused = shell_trouble(text, rc, tool)
+    if refused:
+        return Reading(VENDOR_NAME, command, refused)
+    if program == "hccn_tool":
+        return read_hccn(command, text)
+    if _NOTHING.fullmatch(text[:4096]) and not text.strip():
+        return unparsed(VENDOR_NAME, command, "empty")
+    if program == "npu-smi":
+        return _npu_smi(command, words, text)
+    if program == "cat":
+        return _file(command, words, text)
+    if program == "upgrade-tool":
+        return read_upgrade_tool(command, text)
+    if program == "ascend-dmi":
+        return read_dmi(command, text)
+    if program == "lspci":
+        return read_lspci(command, text)
+    if any(word.endswith("_test") for word in words):
+        return read_hccl(command, text)
+    if program.endswith(".run") or program in _INSTALLERS or ".run" in command:
+        return read_installer(command, text, rc)
+    status = trouble(text)
+    return (
+        Reading(VENDOR_NAME, command, status)
+        if status
+        else unparsed(VENDOR_NAME, command, "a command that is not known")
+    )
