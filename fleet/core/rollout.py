@@ -368,18 +368,8 @@ def _open(snapshot: Snapshot, waiting: list[NodeTask], tasks: list[NodeTask], no
             continue
         failed = [c.node for c in canaries.get(cell_of(snapshot.plan.groups[task.group]), ()) if failing(c)]
         if failed and task.wave > 0 and not snapshot.plan.policy.get("ignore_canary"):
-            moves.append(
-                Change(
-                    replace(
-                        task,
-                        state="held",
-                        since=now,
-                        reason=f"canary: {failed[0]} failed",
-                        owner="operator",
-                        next_action=f"fleet rollout show, then fleet upgrade {task.node} again",
-                    )  # fmt: skip
-                )
-            )
+            held = replace(task, state="held", since=now, reason=f"canary: {failed[0]} failed", owner="operator")
+            moves.append(Change(replace(held, next_action=f"fleet node why {failed[0]}")))
         else:
             ready.append(task.node)
     units = list(dict.fromkeys(_unit(snapshot, ready, name) for name in ready))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Column, ForeignKey, Index, String, Text
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, String, Text
 from sqlmodel import Field, SQLModel
 
 from fleet.inventory.tables import json_type
@@ -102,7 +102,7 @@ class StepAttemptRow(SQLModel, table=True):
     attempt: int
     phase: str
     state: str  # intent, already, done, failed, ambiguous, waiting, hands, stale
-    fence: int
+    fence: int = Field(sa_column=Column(BigInteger, nullable=False))
     began: float
     ended: float
     detail: str
@@ -124,7 +124,7 @@ class LeaseRow(SQLModel, table=True):
     __tablename__ = "lease"
     name: str = Field(primary_key=True)
     owner: str
-    fence: int
+    fence: int = Field(sa_column=Column(BigInteger, nullable=False))
     expires: float
 
 
@@ -133,7 +133,7 @@ class CounterRow(SQLModel, table=True):
 
     __tablename__ = "counter"
     name: str = Field(primary_key=True)
-    value: int
+    value: int = Field(sa_column=Column(BigInteger, nullable=False))
 
 
 class ControllerRow(SQLModel, table=True):

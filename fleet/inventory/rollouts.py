@@ -1,0 +1,479 @@
+"""Rollouts as stored: the truth of every plan being carried out, and the transactions that keep it true.
+
+Every write of a rollout names the fence number of its lease and is refused when another holder has taken over, so that
+a process that was stopped and wakes up again changes nothing. What must be decided and written together (an owner of a
+node, a claim on a budget, a lease) is one writing transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from fleet.core import planfile
+from fleet.core.budget import Limit, Verdict, admit
+from fleet.core.errors import Locked, NotFound
+from fleet.core.model import Json, Node, Plan, canonical
+from fleet.core.nodeset import fold
+from fleet.core.rollout import FINISHED, Direction, NodeTask, RolloutState, State
+from fleet.inventory.database import Database, chunks, upsert
+from fleet.inventory.tables import rollouts as tables
+from fleet.inventory.tables import table
+
+PLAN = table(tables.PlanRow)
+ROLLOUT = table(tables.RolloutRow)
+WAVE = table(tables.WaveRow)
+TASK = table(tables.NodeTaskRow)
+OWNER = table(tables.NodeOwnerRow)
+ATTEMPT = table(tables.StepAttemptRow)
+CLAIM = table(tables.BudgetClaimRow)
+LEASE = table(tables.LeaseRow)
+COUNTER = table(tables.CounterRow)
+CONTROLLER = table(tables.ControllerRow)
+APPROVAL = table(tables.ApprovalRow)
+
+_STATES = frozenset(get_args(State))
+
+
+class Fenced(Locked):
+    """Another process has taken over the rollout; nothing was written."""
+
+    slug = "fenced"
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to drive one rollout. `fence` is higher than that of every earlier holder."""
+
+    name: str
+    owner: str
+    fence: int
+    expires: float = 0.0
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """A rollout without its nodes. `at` and `ended_at` are ISO 8601."""
+
+    id: str
+    plan: str
+    command: str
+    state: RolloutState
+    request: str
+    forgiven: int
+    reason: str
+    who: str
+    at: str
+    ended_at: str
+    units: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        return self.state in FINISHED
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at one step of one node; `ended` is 0 while only the intent is known."""
+
+    id: int
+    rollout: str
+    node: str
+    direction: Direction
+    cursor: int
+    attempt: int
+    phase: str
+    state: str
+    fence: int
+    began: float
+    ended: float
+    detail: str = ""
+    evidence: str = ""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A node's task with what only the acting side needs: what the node was before, its boot id, its own states."""
+
+    task: NodeTask
+    boot_id: str = ""
+    prior: Mapping[str, Json] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Result:
+    """The end of one attempt: the node's new task and what was learned on the way. None = leave as it was."""
+
+    attempt: int
+    state: str
+    task: NodeTask
+    detail: str = ""
+    evidence: str = ""
+    boot_id: str | None = None
+    prior: Mapping[str, Json] | None = None
+    given: str | None = None
+
+
+class Rollouts:
+    """The rollouts of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    # --- making and finding ---------------------------------------------------------------------------------------
+
+    def create(
+        self, rollout: str, plan: Plan, command: str, units: Sequence[Sequence[str]], who: str, at: str
+    ) -> Rollout:
+        """Store the plan and a rollout of it. Locked when a node of it belongs to an unfinished rollout."""
+        group_by_node = {node: number for number, group in enumerate(plan.groups) for node in group.nodes}
+        names = [name for wave in plan.waves for name in wave]
+        row = {
+            "id": rollout, "plan": plan.id, "command": command, "state": "running", "request": "", "forgiven": 0,
+            "reason": "", "who": who, "at": at, "ended_at": "", "units": [list(unit) for unit in units],
+        }  # fmt: skip
+        tasks = [
+            _task_row(rollout, NodeTask(name, group_by_node[name], number), {}, "", ())
+            for number, wave in enumerate(plan.waves)
+            for name in wave
+        ]
+        with self.database.writing() as connection:
+            owned: dict[str, str] = {}
+            for some in chunks(names):
+                for found in connection.execute(select(OWNER).where(OWNER.c.node.in_(some))):
+                    owned[found.node] = found.rollout
+            if owned:
+                others = ", ".join(sorted(set(owned.values())))
+                raise Locked(
+                    f"{fold(owned)} belongs to the unfinished rollout {others}",
+                    hint=f"fleet rollout show {others.split(',')[0]}, then resume or abort it",
+                    slug="nodes-locked",
+                )
+            body = {"id": plan.id, "body": canonical(planfile.dump(plan)), "at": at, "who": who}
+            upsert(connection, PLAN, [body], ("id",), replace=False)
+            connection.execute(insert(ROLLOUT), [row])
+            for some in chunks(tasks):
+                connection.execute(insert(TASK), list(some))
+            for some in chunks(names):
+                connection.execute(insert(OWNER), [{"node": name, "rollout": rollout} for name in some])
+            waves = [
+                {"rollout": rollout, "number": n, "size": len(w), "began": 0.0, "ended": 0.0}
+                for n, w in enumerate(plan.waves)
+            ]
+            if waves:
+                connection.execute(insert(WAVE), waves)
+        return self.rollout(rollout)
+
+    def rollout(self, rollout: str) -> Rollout:
+        """One rollout by its id, or by a beginning of it that is not ambiguous."""
+        with self.database.reading() as connection:
+            query = select(ROLLOUT).where(ROLLOUT.c.id.startswith(rollout, autoescape=True)).limit(2)
+            found = list(connection.execute(query))
+        exact = [row for row in found if row.id == rollout]
+        if len(exact or found) != 1 or not rollout:
+            raise NotFound(f"no rollout is called {rollout!r}", hint="fleet rollout list", slug="unknown-rollout")
+        return _rollout((exact or found)[0])
+
+    def rollouts(self, *, unfinished: bool = False) -> list[Rollout]:
+        """All rollouts, newest first."""
+        query = select(ROLLOUT).order_by(ROLLOUT.c.at.desc(), ROLLOUT.c.id)
+        if unfinished:
+            query = query.where(ROLLOUT.c.state.not_in(FINISHED))
+        with self.database.reading() as connection:
+            return [_rollout(row) for row in connection.execute(query)]
+
+    def unfinished(self, command: str = "", plan: str = "") -> Rollout | None:
+        """The unfinished rollout that this command, or this plan, began."""
+        for rollout in self.rollouts(unfinished=True):
+            if (command and rollout.command == command) or (plan and rollout.plan == plan):
+                return rollout
+        return None
+
+    def plan(self, plan: str) -> Plan:
+        """A stored plan by its id."""
+        with self.database.reading() as connection:
+            body = connection.execute(select(PLAN.c.body).where(PLAN.c.id == plan)).scalar()
+        if body is None:
+            raise NotFound(f"no plan is called {plan!r}", slug="unknown-plan")
+        return planfile.load(json.loads(body), where=f"plan {plan}")
+
+    def tasks(self, rollout: str) -> dict[str, Stored]:
+        """The nodes of a rollout, in wave order."""
+        query = select(TASK).where(TASK.c.rollout == rollout).order_by(TASK.c.wave, TASK.c.node)
+        with self.database.reading() as connection:
+            return {row.node: _stored(row) for row in connection.execute(query)}
+
+    def attempts(self, rollout: str, node: str = "") -> list[Attempt]:
+        """The attempts of a rollout, or of one of its nodes, in the order in which they began."""
+        query = select(ATTEMPT).where(ATTEMPT.c.rollout == rollout).order_by(ATTEMPT.c.id)
+        if node:
+            query = query.where(ATTEMPT.c.node == node)
+        with self.database.reading() as connection:
+            return [Attempt(**row._mapping) for row in connection.execute(query)]
+
+    # --- carrying out: under the lease ----------------------------------------------------------------------------
+
+    @contextmanager
+    def _fenced(self, lease: Lease) -> Iterator[Connection]:
+        with self.database.writing() as connection:
+            held = connection.execute(select(LEASE.c.fence).where(LEASE.c.name == lease.name)).scalar()
+            if held != lease.fence:
+                raise Fenced(
+                    f"rollout {lease.name} was taken over by another process",
+                    cause=f"its fence is {held}, ours was {lease.fence}",
+                    hint=f"fleet rollout show {lease.name}",
+                )
+            yield connection
+
+    def put(self, lease: Lease, changes: Iterable[tuple[NodeTask, Mapping[str, Json] | None, str | None]]) -> None:
+        """Write tasks that moved without a step; with each, what it was before and its boot id where they are new."""
+        with self._fenced(lease) as connection:
+            for task, prior, boot_id in changes:
+                more: dict[str, Any] = {} if prior is None else {"prior": dict(prior)}
+                _write(connection, lease.name, task, {**more, **({} if boot_id is None else {"boot_id": boot_id})})
+
+    def intend(self, lease: Lease, tasks: Sequence[NodeTask], phase: str, now: float) -> dict[str, int]:
+        """Write an intent for each of those nodes before anything is done; node -> id of the attempt.
+
+        A node whose last attempt at this step has no final result goes on with that attempt.
+        """
+        found: dict[str, int] = {}
+        with self._fenced(lease) as connection:
+            for task in tasks:
+                last = connection.execute(
+                    select(ATTEMPT.c.id, ATTEMPT.c.state)
+                    .where(
+                        ATTEMPT.c.rollout == lease.name,
+                        ATTEMPT.c.node == task.node,
+                        ATTEMPT.c.direction == task.direction,
+                        ATTEMPT.c.cursor == task.cursor,
+                        ATTEMPT.c.attempt == task.attempt,
+                    )
+                    .order_by(ATTEMPT.c.id.desc())
+                    .limit(1)
+                ).first()
+                if last is not None and last.state in ("intent", "ambiguous", "waiting", "hands"):
+                    connection.execute(
+                        update(ATTEMPT).where(ATTEMPT.c.id == last.id).values(state="intent", fence=lease.fence)
+                    )
+                    found[task.node] = int(last.id)
+                else:
+                    row = {
+                        "rollout": lease.name, "node": task.node, "direction": task.direction, "cursor": task.cursor,
+                        "attempt": task.attempt, "phase": phase, "state": "intent", "fence": lease.fence, "began": now,
+                        "ended": 0.0, "detail": "", "evidence": "",
+                    }  # fmt: skip
+                    done = connection.execute(insert(ATTEMPT).values(**row).returning(ATTEMPT.c.id))
+                    found[task.node] = int(done.scalar_one())
+                connection.execute(
+                    update(TASK).where(TASK.c.rollout == lease.name, TASK.c.node == task.node).values(open="intent")
+                )
+        return found
+
+    def finish(self, lease: Lease, results: Iterable[Result], now: float) -> None:
+        """Write the results of attempts and the nodes' new tasks, together."""
+        with self._fenced(lease) as connection:
+            for result in results:
+                connection.execute(
+                    update(ATTEMPT)
+                    .where(ATTEMPT.c.id == result.attempt)
+                    .values(state=result.state, ended=now, detail=result.detail, evidence=result.evidence)
+                )
+                more: dict[str, Any] = {}
+                if result.prior is not None:
+                    more["prior"] = dict(result.prior)
+                if result.boot_id is not None:
+                    more["boot_id"] = result.boot_id
+                if result.given is not None:
+                    old = connection.execute(
+                        select(TASK.c.given).where(TASK.c.rollout == lease.name, TASK.c.node == result.task.node)
+                    ).scalar()
+                    more["given"] = sorted({*(old or ()), result.given})
+                _write(connection, lease.name, result.task, more)
+
+    def set_state(self, lease: Lease, state: RolloutState, reason: str, at: str) -> None:
+        """Pause, go on with, or end a rollout. Ending it sets its nodes free."""
+        with self._fenced(lease) as connection:
+            values: dict[str, Any] = {"state": state, "reason": reason}
+            if state in FINISHED:
+                values["ended_at"] = at
+                connection.execute(delete(OWNER).where(OWNER.c.rollout == lease.name))
+            connection.execute(update(ROLLOUT).where(ROLLOUT.c.id == lease.name).values(**values))
+
+    def set_wave(self, lease: Lease, number: int, *, began: float | None = None, ended: float | None = None) -> None:
+        """Note when a wave began or ended."""
+        values = {k: v for k, v in (("began", began), ("ended", ended)) if v is not None}
+        with self._fenced(lease) as connection:
+            connection.execute(
+                update(WAVE).where(WAVE.c.rollout == lease.name, WAVE.c.number == number).values(**values)
+            )
+
+    # --- what a person asks of a rollout --------------------------------------------------------------------------
+
+    def request(self, rollout: str, what: str) -> None:
+        """`pause`, `abort`, or "" to go on; read at the next tick."""
+        with self.database.writing() as connection:
+            connection.execute(update(ROLLOUT).where(ROLLOUT.c.id == rollout).values(request=what))
+
+    def reopen(self, lease: Lease, tasks: Iterable[NodeTask], forgiven: int) -> None:
+        """A person says: go on. The failures so far are accepted, nodes that waited for hands owe their step again."""
+        with self._fenced(lease) as connection:
+            for task in tasks:
+                _write(connection, lease.name, task, {})
+            connection.execute(
+                update(ROLLOUT)
+                .where(ROLLOUT.c.id == lease.name, ROLLOUT.c.state.not_in(FINISHED))
+                .values(state="running", request="", reason="", forgiven=forgiven)
+            )
+
+    def approve(self, plan: str, verdict: str, who: str, why: str, at: str) -> None:
+        """Note a person's yes or no to a plan."""
+        with self.database.writing() as connection:
+            connection.execute(
+                insert(APPROVAL).values(plan=plan, verdict=verdict, who=who, why=why, at=at)
+            )  # fmt: skip
+
+    # --- budgets --------------------------------------------------------------------------------------------------
+
+    def claim(
+        self,
+        lease: Lease,
+        units: Sequence[Sequence[str]],
+        limits: Mapping[str, Limit],
+        nodes: Mapping[str, Node],
+        out: Collection[str],
+        now: float,
+    ) -> tuple[tuple[tuple[str, ...], ...], dict[str, Verdict]]:
+        """Take units of nodes out of service as far as the budgets allow: (units taken, node -> why not).
+
+        `nodes` is the whole inventory, `out` what is unavailable for other reasons than a claim. Check and claim are
+        one transaction: no two rollouts can both take the last place.
+        """
+        with self._fenced(lease) as connection:
+            claimed = {row.node: row.rollout for row in connection.execute(select(CLAIM))}
+            ours = {name for name, rollout in claimed.items() if rollout == lease.name}
+            admitted, refused = admit(limits, nodes, {*out, *claimed}, units)
+            rows = [
+                {"node": name, "rollout": lease.name, "at": now}
+                for unit in admitted
+                for name in unit
+                if name not in ours
+            ]
+            upsert(connection, CLAIM, rows, ("node", "rollout"), replace=False)
+        return admitted, refused
+
+    def release(self, lease: Lease, names: Iterable[str]) -> None:
+        """Give the places of nodes back; a node without a claim stays as it is."""
+        with self._fenced(lease) as connection:
+            for some in chunks(list(names)):
+                connection.execute(delete(CLAIM).where(CLAIM.c.rollout == lease.name, CLAIM.c.node.in_(some)))
+
+    def claims(self) -> dict[str, str]:
+        """node -> the rollout that has taken it out."""
+        with self.database.reading() as connection:
+            return {row.node: row.rollout for row in connection.execute(select(CLAIM))}
+
+    # --- leases ---------------------------------------------------------------------------------------------------
+
+    def acquire(self, name: str, owner: str, ttl_s: float, now: float, gone: Callable[[str], bool]) -> Lease:
+        """The lease on `name` for `ttl_s` seconds. Locked when another owner holds it and `gone(owner)` is false.
+
+        Each taking gets a new fence number, higher than any before, and not below the clock's seconds: so a database
+        made anew still outranks what an older one wrote on the nodes.
+        """
+        with self.database.writing() as connection:
+            held = connection.execute(select(LEASE).where(LEASE.c.name == name)).first()
+            if held is not None and held.owner not in ("", owner) and held.expires > now and not gone(held.owner):
+                raise Locked(
+                    f"rollout {name} is being carried out by {held.owner}",
+                    hint=f"fleet rollout show {name}",
+                    slug="rollout-running",
+                )
+            last = connection.execute(select(COUNTER.c.value).where(COUNTER.c.name == "fence")).scalar() or 0
+            fence = max(int(last) + 1, int(now))
+            upsert(connection, COUNTER, [{"name": "fence", "value": fence}], ("name",))
+            lease = Lease(name, owner, fence, now + ttl_s)
+            row = {"name": name, "owner": owner, "fence": fence, "expires": lease.expires}
+            upsert(connection, LEASE, [row], ("name",))
+        return lease
+
+    def renew(self, lease: Lease, ttl_s: float, now: float) -> bool:
+        """Prolong a lease; False when another holder has taken over."""
+        with self.database.writing() as connection:
+            done = connection.execute(
+                update(LEASE)
+                .where(LEASE.c.name == lease.name, LEASE.c.fence == lease.fence)
+                .values(expires=now + ttl_s)
+            )
+        return bool(done.rowcount)
+
+    def drop(self, lease: Lease) -> None:
+        """Give a lease back. The row stays, so that its fence number is never given twice."""
+        with self.database.writing() as connection:
+            connection.execute(
+                update(LEASE)
+                .where(LEASE.c.name == lease.name, LEASE.c.fence == lease.fence)
+                .values(owner="", expires=0.0)
+            )
+
+    def leases(self) -> dict[str, Lease]:
+        """Every lease by its name; an empty owner means that nobody holds it."""
+        with self.database.reading() as connection:
+            return {row.name: Lease(row.name, row.owner, row.fence, row.expires) for row in connection.execute(
+                select(LEASE))}  # fmt: skip
+
+    def heartbeat(self, controller: str, version: str, now: float) -> None:
+        """Note that a controller is alive."""
+        with self.database.writing() as connection:
+            known = connection.execute(select(func.count()).where(CONTROLLER.c.id == controller)).scalar()
+            if known:
+                connection.execute(
+                    update(CONTROLLER).where(CONTROLLER.c.id == controller).values(heartbeat=now, version=version)
+                )
+            else:
+                row = {"id": controller, "started": now, "heartbeat": now, "version": version}
+                connection.execute(insert(CONTROLLER), [row])
+
+
+def _rollout(row: Any) -> Rollout:
+    units = tuple(tuple(unit) for unit in row.units)
+    return Rollout(
+        row.id, row.plan, row.command, row.state, row.request, row.forgiven, row.reason, row.who, row.at,
+        row.ended_at, units,
+    )  # fmt: skip
+
+
+def _stored(row: Any) -> Stored:
+    task = NodeTask(
+        node=row.node, group=row.grp, wave=row.wave, state=row.state if row.state in _STATES else "held",
+        direction=row.direction, cursor=row.cursor, attempt=row.attempt, tries=row.tries, open=row.open,
+        since=row.since, limit_s=row.limit_s, reason=row.reason, owner=row.owner, next_action=row.next_action,
+    )  # fmt: skip
+    return Stored(task, row.boot_id, row.prior, frozenset(row.given))
+
+
+def _values(task: NodeTask) -> dict[str, Any]:
+    return {
+        "grp": task.group, "wave": task.wave, "state": task.state, "direction": task.direction, "cursor": task.cursor,
+        "attempt": task.attempt, "tries": task.tries, "open": task.open, "since": task.since, "limit_s": task.limit_s,
+        "reason": task.reason, "owner": task.owner, "next_action": task.next_action,
+    }  # fmt: skip
+
+
+def _task_row(
+    rollout: str, task: NodeTask, prior: Mapping[str, Json], boot_id: str, given: Iterable[str]
+) -> dict[str, Any]:
+    more = {"boot_id": boot_id, "prior": dict(prior), "given": sorted(given)}
+    return {"rollout": rollout, "node": task.node, **_values(task), **more}
+
+
+def _write(connection: Connection, rollout: str, task: NodeTask, more: Mapping[str, Any]) -> None:
+    connection.execute(
+        update(TASK).where(TASK.c.rollout == rollout, TASK.c.node == task.node).values(**_values(task), **more)
+    )
