@@ -29,6 +29,7 @@ class Settings:
     ssh_key: str = ""  # private key file
     ssh_certificate: str = ""  # user certificate file, default <ssh_key>-cert.pub when it is there
     ssh_bastion: str = ""  # user@host:port
+    ssh_bastion_key: str = ""  # its host key, `ssh-ed25519 AAAA…`, where it is no node of the inventory
     host_keys: str = "pinned"  # pinned or tofu
     sudo: bool = True  # use `sudo -n` where the user is not root
     fanout: int = 64
