@@ -1,0 +1,100 @@
+"""Drain: no new jobs on a node, running ones ended, and the node given back as it was found.
+
+Every cordon carries our token; what was there before is returned to the caller to be stored, and only our own cordon
+is undone. A reason that somebody else gave is never overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from fleet.core.model import Json, Node
+
+
+@dataclass(frozen=True)
+class Drained:
+    """What came of it. `prior` is the state before, for `uncordon`; `foreign` = somebody else keeps the node out."""
+
+    state: Literal["done", "waiting", "failed"]
+    reason: str = ""
+    prior: Mapping[str, Json] = field(default_factory=dict)
+    foreign: bool = False
+
+
+class Drain(Protocol):
+    """The scheduler in front of the nodes. Each call may be repeated: it is then a no-op."""
+
+    def cordon(self, node: Node, token: str) -> Drained:
+        """No new jobs from now on."""
+        ...
+
+    def drain(self, node: Node, token: str) -> Drained:
+        """`done` once no job runs; `waiting` while some do: ask again."""
+        ...
+
+    def uncordon(self, node: Node, token: str, prior: Mapping[str, Json]) -> Drained:
+        """Give the node back as it was, if the cordon is ours."""
+        ...
+
+
+class NoDrain:
+    """No scheduler is known: nothing to do."""
+
+    def cordon(self, node: Node, token: str) -> Drained:  # noqa: ARG002
+        """Done."""
+        return Drained("done")
+
+    def drain(self, node: Node, token: str) -> Drained:  # noqa: ARG002
+        """Done."""
+        return Drained("done")
+
+    def uncordon(self, node: Node, token: str, prior: Mapping[str, Json]) -> Drained:  # noqa: ARG002
+        """Done."""
+        return Drained("done")
+
+
+WAIT = 75  # EX_TEMPFAIL: "ask again"
+FOREIGN = 77  # EX_NOPERM: "somebody else has this node out"
+
+
+@dataclass(frozen=True)
+class HookDrain:
+    """Two commands of the site's, run by sh with NODE, ACTION=cordon|drain|uncordon and TOKEN in their environment.
+
+    Exit status 0 = done, 75 = not yet, ask again, 77 = out of service for somebody else's reason (printed), any other
+    = failed. What `cordon` prints is kept as the prior state and handed to `uncordon` as PRIOR.
+    """
+
+    drain_command: str
+    undrain_command: str
+    run: Callable[[str, dict[str, str], float], tuple[int, str]]
+    timeout_s: float = 300.0
+
+    def _call(self, command: str, node: Node, action: str, token: str, prior: str = "") -> Drained:
+        if not command:
+            return Drained("done")
+        env = {"NODE": node.name, "ADDRESS": node.address, "ACTION": action, "TOKEN": token, "PRIOR": prior}
+        rc, said = self.run(command, env, self.timeout_s)
+        if rc == 0:
+            return Drained("done", said, {"said": said, "cordoned": True})
+        if rc == WAIT:
+            return Drained("waiting", said or "jobs are still running")
+        if rc == FOREIGN:
+            return Drained("failed", f"out of service for another reason: {said}", foreign=True)
+        return Drained("failed", f"{action} command: {said[-300:] or f'exit status {rc}'}")
+
+    def cordon(self, node: Node, token: str) -> Drained:
+        """Run the drain command with ACTION=cordon."""
+        return self._call(self.drain_command, node, "cordon", token)
+
+    def drain(self, node: Node, token: str) -> Drained:
+        """Run the drain command with ACTION=drain."""
+        return self._call(self.drain_command, node, "drain", token)
+
+    def uncordon(self, node: Node, token: str, prior: Mapping[str, Json]) -> Drained:
+        """Run the undrain command, unless we never cordoned the node."""
+        if not prior.get("cordoned"):
+            return Drained("done", "it was not cordoned by us")
+        return self._call(self.undrain_command, node, "uncordon", token, str(prior.get("said", "")))

@@ -1,0 +1,63 @@
+"""The engine's port: who calls `tick(rollout, lease)` until a rollout rests, on which machine, after which crash.
+
+An engine holds no truth: ids go in, and every decision is made from our own tables inside `tick`. So losing an engine
+costs a `fleet rollout resume`, and another adapter takes the place of this one when it passes the same suite
+(tests/engine/contract.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from fleet.inventory.rollouts import Lease
+
+Signal = Literal["pause", "resume", "abort"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What one tick came to. `resting` = nothing more happens before a person or a signal acts, or ever.
+
+    `wait_s` is how long the next tick may wait: 0 = at once.
+    """
+
+    resting: bool
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Running:
+    """One rollout as an engine sees it. `owner` is empty when no living process drives it."""
+
+    rollout: str
+    owner: str
+    fence: int
+
+
+Tick: TypeAlias = Callable[[str, Lease], Progress]
+
+
+class Engine(Protocol):
+    """Executes rollouts."""
+
+    def submit(self, rollout: str) -> None:
+        """See that the rollout is driven until it rests. Submitting what is driven already raises Locked."""
+        ...
+
+    def signal(self, rollout: str, signal: Signal) -> None:
+        """Tell a rollout to pause, resume or abort; it is obeyed at the next safe point, whoever drives it."""
+        ...
+
+    def cancel(self, rollout: str) -> None:
+        """Stop driving the rollout here after the running steps; its state stays, another submit goes on."""
+        ...
+
+    def list(self) -> list[Running]:
+        """Every unfinished rollout."""
+        ...
+
+    def heal(self) -> Sequence[str]:
+        """Take over the rollouts whose driver is dead; their ids."""
+        ...

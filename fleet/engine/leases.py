@@ -1,0 +1,140 @@
+"""The in-process engine: a lease in our tables for each rollout, renewed while it is driven, fenced when it is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from fleet.core.errors import Locked
+from fleet.engine import Progress, Running, Signal, Tick
+from fleet.inventory.rollouts import Fenced, Lease, Rollouts
+
+TTL_S = 30.0
+
+
+def start_of(pid: int) -> str:
+    """When that process started, in clock ticks since boot; "" when there is none or the system does not tell."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def owner_here(slot: str = "") -> str:
+    """A name for this process that no other one has: host, pid, start time, and a slot for several engines in one."""
+    pid = os.getpid()
+    return f"{socket.gethostname()}:{pid}:{start_of(pid)}" + (f":{slot}" if slot else "")
+
+
+def gone(owner: str) -> bool:
+    """Whether that owner is a process of this host that has ended. False where it cannot be known: then time tells."""
+    host, _, rest = owner.partition(":")
+    pid, _, start = rest.partition(":")
+    if host != socket.gethostname() or not pid.isdigit() or not start:
+        return False
+    return start_of(int(pid)) != start.partition(":")[0]
+
+
+class LeaseEngine:
+    """Drives rollouts in this process. `submit` returns when the rollout rests, or after `cancel`.
+
+    The clock must be the same for all holders of one database: the host's on SQLite.
+    """
+
+    def __init__(
+        self,
+        store: Rollouts,
+        tick: Tick,
+        *,
+        owner: str = "",
+        ttl_s: float = TTL_S,
+        clock: Callable[[], float] = time.time,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self.store = store
+        self.tick = tick
+        self.owner = owner or owner_here()
+        self.ttl_s = ttl_s
+        self.clock = clock
+        self.stop = stop or threading.Event()
+        self._cancelled: set[str] = set()
+        self._wake = threading.Event()
+
+    def submit(self, rollout: str) -> None:
+        """Drive the rollout until it rests. Locked when another process drives it, Fenced when one takes over."""
+        self._cancelled.discard(rollout)
+        lease = self.store.acquire(rollout, self.owner, self.ttl_s, self.clock(), gone)
+        with self._kept(lease):
+            while not self.stop.is_set() and rollout not in self._cancelled:
+                progress = self.tick(rollout, lease)
+                if progress.resting:
+                    return
+                if progress.wait_s > 0:
+                    self._wake.wait(progress.wait_s)
+                    self._wake.clear()
+
+    def signal(self, rollout: str, signal: Signal) -> None:
+        """Write the request into the rollout's row; its driver reads it at the next tick."""
+        self.store.request(rollout, "" if signal == "resume" else signal)
+        self._wake.set()
+
+    def cancel(self, rollout: str) -> None:
+        """Stop driving the rollout in this process after the current tick."""
+        self._cancelled.add(rollout)
+        self._wake.set()
+
+    def list(self) -> list[Running]:
+        """Unfinished rollouts with their living driver."""
+        leases, now = self.store.leases(), self.clock()
+        out = []
+        for rollout in self.store.rollouts(unfinished=True):
+            lease = leases.get(rollout.id)
+            alive = lease is not None and lease.owner != "" and lease.expires > now and not gone(lease.owner)
+            out.append(Running(rollout.id, lease.owner if lease and alive else "", lease.fence if lease else 0))
+        return out
+
+    def heal(self) -> Sequence[str]:
+        """Drive, one after another, the running rollouts that nobody drives."""
+        taken = []
+        running = {r.id for r in self.store.rollouts(unfinished=True) if r.state == "running"}
+        for entry in self.list():
+            if entry.owner == "" and entry.rollout in running and not self.stop.is_set():
+                with contextlib.suppress(Locked):  # another healer was quicker
+                    self.submit(entry.rollout)
+                    taken.append(entry.rollout)
+        return taken
+
+    @contextmanager
+    def _kept(self, lease: Lease) -> Iterator[None]:
+        """Renew the lease from a thread of its own, since a step may take longer than the lease lasts."""
+        over = threading.Event()
+
+        def renew() -> None:
+            while not over.wait(self.ttl_s / 3):
+                try:
+                    kept = self.store.renew(lease, self.ttl_s, self.clock())
+                except Exception:  # a database that is away for a moment; the next write tells whether we are fenced
+                    continue
+                if not kept:
+                    return
+
+        thread = threading.Thread(target=renew, name=f"lease-{lease.name}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            with contextlib.suppress(Fenced):
+                self.store.drop(lease)
+
+
+__all__ = ["TTL_S", "LeaseEngine", "Progress", "gone", "owner_here", "start_of"]
