@@ -1,0 +1,49 @@
+"""What the shell around a vendor tool says: which program ran, and why it could not."""
+
+from __future__ import annotations
+
+import re
+
+from fleet.core.vendor import Status
+
+_PREFIX = {"sudo", "env", "nice", "exec", "timeout", "-n", "-k", "stdbuf"}
+_NUMBER = re.compile(r"\d+(?:\.\d+)?[smh]?")
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_SHORT = 4096  # a refusal is a line or two; a long text that happens to hold the words is something else
+
+_TEXTS: tuple[tuple[re.Pattern[str], Status], ...] = (
+    (re.compile(r"^[^|\n]*: (?:is a directory|command not found|not found)$", re.I | re.M), "tool-missing"),
+    (re.compile(r"^(?:[\w./-]+: )+(?:line \d+: |\d+: )?[\w./-]+: No such file or directory$", re.M), "tool-missing"),
+    (re.compile(r"permission denied|operation not permitted|a password is required|must be root", re.I),
+     "permission-denied"),
+)  # fmt: skip
+
+
+def words(command: str) -> list[str]:
+    """The words of a command without assignments, sudo, timeout and the like; the program without its folder."""
+    left = command.split()
+    while left and (left[0] in _PREFIX or _ASSIGNMENT.match(left[0]) or _NUMBER.fullmatch(left[0])):
+        left.pop(0)
+    if left:
+        left[0] = left[0].rpartition("/")[2]
+    return left
+
+
+def refusal(text: str, rc: int | None) -> Status | None:
+    """The status when the shell, not the tool, answered; None when it did not.
+
+    127 = not found, 126 = found but not to be run (a directory counts as missing), 124 and 137 = stopped by the limit.
+    """
+    short = text if len(text) <= _SHORT else ""
+    if rc == 126 and re.search(r"is a directory", short, re.I):
+        return "tool-missing"
+    if rc == 126:
+        return "permission-denied"
+    if rc == 127:
+        return "tool-missing"
+    if rc in (124, 137):
+        return "failed"
+    for pattern, status in _TEXTS:
+        if pattern.search(short):
+            return status
+    return None
