@@ -1,8 +1,8 @@
 """What an emulated vendor program may do to the node it runs in: state, effects, faults, modules, holders.
 
-Runs under the node's own python3 (3.11, standard library). Emulators reach it by `sys.path.insert(0, "/opt/fleet-lab")`.
+Runs under the node's own python3 (3.11, standard library); emulators `sys.path.insert(0, "/opt/fleet-lab")` first.
 The state is one JSON document under a lock, the modules are really built by dkms, the log of effects proves that
-nothing was done twice. The host imports the same file to read a node's state while the node is off (`Files(root)`).
+nothing was done twice. The host imports the same file to read and change a node's state (`Files(state, log)`).
 
 Times are seconds since 1970 as floats, versions are text, module names use underscores. Functions that act on modules
 answer `(rc, text)`: exit status and the sentence the real tool would print on stderr ("" when rc is 0).
@@ -28,7 +28,7 @@ REFUSED = 97  # exit status of an emulator outside a lab node
 
 
 class Files:
-    """Where the node keeps its state. `root` is `/` inside the node, the node's folder outside."""
+    """Where a node keeps its state and log: fixed places inside the node, folders of the lab outside."""
 
     def __init__(self, state: Path = Path("/var/lib/fleet-lab"), log: Path = Path("/var/log/fleet-lab")) -> None:
         self.state = state / "state.json"
@@ -260,7 +260,7 @@ def _row(name: str) -> dict[str, Any]:
 
 
 def load_module(name: str) -> tuple[int, str]:
-    """`modprobe name`: (rc, its stderr). Loads the built .ko's version; refuses a foreign vermagic as the kernel does."""
+    """`modprobe name`: (rc, its stderr). Loads what was built; refuses a foreign vermagic as the kernel does."""
     name = name.replace("-", "_")
     if loaded(name) is not None:
         return 0, ""
@@ -336,7 +336,8 @@ def holders(module: str) -> list[dict[str, Any]]:
 
 def hold(module: str, device: str, command: str = "python3", user: str = "root") -> int:
     """Start a process called `command` that keeps `device` open until it is killed; returns its pid."""
-    program = "import ctypes,sys,signal;f=open(sys.argv[1]);ctypes.CDLL(None).prctl(15,sys.argv[2].encode(),0,0,0);signal.pause()"
+    rename = "ctypes.CDLL(None).prctl(15, sys.argv[2].encode(), 0, 0, 0)"  # PR_SET_NAME
+    program = f"import ctypes, sys, signal; f = open(sys.argv[1]); {rename}; signal.pause()"
     child = subprocess.Popen(
         [command, "-c", program, device, command],
         executable="/usr/bin/python3",
