@@ -69,7 +69,7 @@ _limit() {
   if [ -n "$_lim" ]; then $_lim "$1" sh -c "$2" 2>&1; return $?; fi
   $_grp sh -c "$2" </dev/null 2>&1 & _c=$!
   _p=$_c; [ -n "$_grp" ] && _p="-$_c"
-  _later "$1" "kill -TERM $_p; sleep 2; kill -KILL $_p" >/dev/null 2>&1 3>&- 4>&- & _k=$!
+  _later "$1" "kill -TERM $_p; sleep 2 & _s=\$!; wait \$_s; kill -KILL $_p" >/dev/null 2>&1 3>&- 4>&- & _k=$!
   wait $_c; _r=$?
   kill -TERM $_k 2>/dev/null
   return $_r

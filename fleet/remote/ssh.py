@@ -85,7 +85,6 @@ class Ssh:
         """`host_keys` is node name -> `ssh-ed25519 AAAA…`. Raises BadInput for a key that cannot be used."""
         from fleet.remote import session
 
-        self._session = session
         self._key = session.load_key(key_file or _default_key(), certificate) if login or bastion else None
         self._user = user
         self._host_keys = dict(host_keys or {})
@@ -130,16 +129,20 @@ class Ssh:
         return self._talk(node, self._limits.handshake_s, "", "", "")
 
     def close(self) -> None:
+        from fleet.remote.session import hang_up
+
         self._closed = True
         self._watchdog.stop()
         with self._jump_lock:
             if self._jump_transport is not None:
-                self._session.hang_up(self._jump_transport.sock)
+                hang_up(self._jump_transport.sock)
                 self._jump_transport.close()
                 self._jump_transport = None
 
     def _talk(self, node: Node, timeout_s: float, user: str, command: str, script: str) -> Answer:
-        s, limits, phase = self._session, self._limits, "connect"
+        from fleet.remote import session as s  # here, so that paramiko is loaded only where nodes are reached
+
+        limits, phase = self._limits, "connect"
         started = self._clock()
         done = s.Command(self._cap)
         wire: Wire | None = None
@@ -195,18 +198,20 @@ class Ssh:
         )
 
     def _check_key(self, shown: str, known: str) -> None:
+        from fleet.remote.session import Stop
+
         verdict = hostkey.judge(shown, known, self._policy)
         if verdict == "key-changed":
             old, new = hostkey.fingerprint(known), hostkey.fingerprint(shown)
-            raise self._session.Stop("hostkey", "key-changed", f"it shows {new}, recorded is {old}")
+            raise Stop("hostkey", "key-changed", f"it shows {new}, recorded is {old}")
         if verdict == "unknown-key":
-            raise self._session.Stop(
-                "hostkey", "unknown-key", f"it shows {hostkey.fingerprint(shown)}, none is recorded"
-            )
+            raise Stop("hostkey", "unknown-key", f"it shows {hostkey.fingerprint(shown)}, none is recorded")
 
     def _dial(self, node: Node) -> Wire:
+        from fleet.remote.session import Stop, dial
+
         if self._jump is None:
-            return self._session.dial(node.address, node.port, self._limits.connect_s)
+            return dial(node.address, node.port, self._limits.connect_s)
         import paramiko
 
         try:
@@ -217,13 +222,14 @@ class Ssh:
             )
             return channel
         except paramiko.ChannelException as error:
-            raise self._session.Stop("connect", "unreachable", f"bastion {self._jump.host}: {error.text}") from error
+            raise Stop("connect", "unreachable", f"bastion {self._jump.host}: {error.text}") from error
         except (paramiko.SSHException, EOFError, OSError) as error:
-            raise self._session.Stop("connect", "timeout", f"bastion {self._jump.host}: {error}") from error
+            raise Stop("connect", "timeout", f"bastion {self._jump.host}: {error}") from error
 
     def _bastion(self, jump: Jump, key: paramiko.PKey | None) -> paramiko.Transport:
         """The one connection to the bastion; a failure is remembered for ten seconds, so that nobody queues for it."""
-        s = self._session
+        from fleet.remote import session as s
+
         with self._jump_lock:
             if self._jump_transport is not None and self._jump_transport.is_active():
                 return self._jump_transport
