@@ -76,7 +76,7 @@ def read_version_info(command: str, text: str) -> Reading:
             if pairs is None:
                 return unparsed(VENDOR_NAME, command, f"{key} is cut")
             found[name] = pairs
-    return Reading(VENDOR_NAME, command, "ok", components=components, more={"ranges": found})
+    return Reading(VENDOR_NAME, command, "ok", components=components, more={"ranges": found, "settings": dict(own)})
 
 
 def read_install_info(command: str, text: str) -> Reading:

@@ -17,14 +17,18 @@ def read_mcu(command: str, text: str) -> Reading:
     own = {key: value for key, value in lines if key}
     messages = " ".join(value for key, value in lines if key == "Message")
     if "Version" in own and "Status" not in own:
-        found = version(own["Version"])
-        if not found:
+        versions = {version(value) for key, value in lines if key == "Version"}
+        if None in versions:
             return unparsed(VENDOR_NAME, command, "no version")
+        found = versions.pop()
+        if versions or found is None:  # several cards in a row, not all alike
+            check: dict[str, Json] = {"name": "mcu-uniform", "result": "fail"}
+            return Reading(VENDOR_NAME, command, "driver-mismatch", checks=(check,))
         return Reading(VENDOR_NAME, command, "ok", components={"mcu": found})
     if "Conclusion" in own or "Schedule" in own:
         word = own.get("Conclusion", "").upper()
         running = word in {"RUNNING", ""}
-        check: dict[str, Json] = {"name": "mcu-upgrade", "result": "pass" if word == "PASS" else "fail"}
+        check = {"name": "mcu-upgrade", "result": "pass" if word == "PASS" else "fail"}
         schedule = number(re.sub(r"[\[\]%. ]", "", own.get("Schedule", "")))
         return Reading(
             VENDOR_NAME,

@@ -9,6 +9,7 @@ from drivers.ascend.dmi import read_dmi
 from drivers.ascend.files import read_cann_info, read_install_info, read_version_cfg, read_version_info
 from drivers.ascend.hccl import read_hccl
 from drivers.ascend.hccn import read_hccn
+from drivers.ascend.host import read_modinfo, read_packages, read_since
 from drivers.ascend.installer import read_installer
 from drivers.ascend.mcu import read_mcu
 from drivers.ascend.sections import MAX_CHARS, read_list, read_map, read_type
@@ -35,7 +36,7 @@ _WRAPPERS = {
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _INSTALLERS = {"rpm", "dnf", "yum", "dpkg", "apt", "apt-get", "uninstall.sh"}
 _TOOLS = {"npu-smi", "upgrade-tool", "hccn_tool", "ascend-dmi", "lspci"}
-_NOTHING = re.compile(r"\s*")
+_HOST = {"ascend-packages": read_packages, "ascend-since-boot": read_since, "modinfo": read_modinfo}
 
 
 def _words(command: str) -> list[str]:
@@ -111,8 +112,10 @@ def read(command: str, text: str, rc: int | None) -> Reading:
         return Reading(VENDOR_NAME, command, refused)
     if program == "hccn_tool":
         return read_hccn(command, text)
-    if _NOTHING.fullmatch(text[:4096]) and not text.strip():
+    if not text.strip():
         return unparsed(VENDOR_NAME, command, "empty")
+    if program in _HOST:
+        return _HOST[program](command, text)
     if program == "npu-smi":
         return _npu_smi(command, words, text)
     if program == "cat":

@@ -177,7 +177,8 @@ def read_health(command: str, text: str, asked: int | None) -> Reading:
             for key, value in block:
                 previous = key or previous
                 if previous == "Error Code":
-                    faults += [{"code": code.upper()} for code in _CODE.findall(value)]
+                    at: dict[str, Json] = {name: entry[name] for name in ("index", "chip") if name in entry}
+                    faults += [{"code": code.upper(), **at} for code in _CODE.findall(value)]
     if why or not chips:
         return unparsed(VENDOR_NAME, command, why or "no health line")
     return Reading(VENDOR_NAME, command, "ok", accelerators=tuple(chips), faults=tuple(faults))
@@ -259,15 +260,7 @@ def read_board(command: str, text: str, asked: int | None) -> Reading:
     )
 
 
-def read_hccs(command: str, text: str, asked: int | None) -> Reading:  # noqa: ARG001
-    """`-t hccs`: one link for each lane group; 4 lanes of 56 Gbit/s are the full width."""
-    own: dict[str, str] = {}
-    for key, value in pairs(text):
-        if key.lower().startswith("hccs "):
-            own.setdefault(key.lower(), value)
-    state = own.get("hccs health status", "").upper()
-    if state not in {"OK", "NOK", "NA"} or "hccs lane mode" not in own:
-        return unparsed(VENDOR_NAME, command, "no hccs lines")
+def _hccs_block(own: dict[str, str]) -> list[dict[str, Json]] | None:
     columns: dict[str, list[int | float | None]] = {}
     for name, key in (
         ("lanes", "hccs lane mode"),
@@ -279,13 +272,35 @@ def read_hccs(command: str, text: str, asked: int | None) -> Reading:  # noqa: A
         values = " ".join(groups) if groups else own.get(key, "")
         columns[name] = [number(word) for word in values.replace(",", " ").split()]
     size = len(columns["lanes"])
-    if any(len(values) != size for values in columns.values()):
-        return unparsed(VENDOR_NAME, command, "the hccs lists differ in length")
-    links = tuple(
-        {"index": i, **{name: values[i] for name, values in columns.items()}} for i in range(size)
-    )  # fmt: skip
-    result = {"OK": "pass", "NOK": "fail"}.get(state, "skip")
-    return Reading(VENDOR_NAME, command, "ok", links=links, checks=({"name": "hccs", "result": result},))
+    if not size or any(len(values) != size for values in columns.values()):
+        return None
+    return [{"index": i, **{name: values[i] for name, values in columns.items()}} for i in range(size)]
+
+
+def read_hccs(command: str, text: str, asked: int | None) -> Reading:
+    """`-t hccs`, of one chip or of several in a row: one link for each lane group; 4 lanes of 56 Gbit/s are full."""
+    blocks: list[dict[str, str]] = []
+    card: str = ""
+    for key, value in pairs(text):
+        name = key.lower()
+        if key == "NPU ID":
+            card = value
+        elif name == "hccs health status":
+            blocks.append({"card": card})
+        if blocks and name.startswith("hccs "):
+            blocks[-1].setdefault(name, value)
+    links: list[dict[str, Json]] = []
+    states = {block["hccs health status"].upper() for block in blocks}
+    for block in blocks:
+        lanes = _hccs_block(block)
+        if lanes is None:
+            return unparsed(VENDOR_NAME, command, "the hccs lists are cut or differ in length")
+        owner = number(block["card"]) if block["card"] else asked
+        links += [{**lane, "npu": owner} if len(blocks) > 1 else lane for lane in lanes]
+    if not blocks or not states <= {"OK", "NOK", "NA"}:
+        return unparsed(VENDOR_NAME, command, "no hccs lines")
+    result = "fail" if "NOK" in states else "pass" if "OK" in states else "skip"
+    return Reading(VENDOR_NAME, command, "ok", links=tuple(links), checks=({"name": "hccs", "result": result},))
 
 
 def read_topo(command: str, text: str, asked: int | None) -> Reading:  # noqa: ARG001
