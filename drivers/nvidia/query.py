@@ -1,0 +1,113 @@
+"""`nvidia-smi --query-gpu` and `--query-retired-pages` with `--format=csv`: columns by name, with or without units."""
+
+from __future__ import annotations
+
+from drivers.nvidia.commands import Command
+from drivers.nvidia.values import Draft, Signs, number, one_value, pci_id, present, put, say, version
+from drivers.text import bus_id
+from fleet.core.model import Json
+from fleet.core.vendor import Reading
+
+_KNOWN = frozenset(
+    {
+        "timestamp", "driver_version", "kmd_version", "count", "name", "gpu_name", "serial", "gpu_serial", "uuid",
+        "gpu_uuid", "pci.bus_id", "gpu_bus_id", "index", "vbios_version", "memory.total", "memory.used", "pstate",
+        "temperature.gpu", "power.draw", "fabric.state", "gpu_recovery_action", "compute_cap", "utilization.gpu",
+    }
+)  # fmt: skip
+
+
+def _column(title: str) -> str:
+    return title.split(" [", 1)[0].strip()
+
+
+def csv_form(command: Command, text: str) -> Reading | None:
+    """CSV with a header, or without one when the command names the columns; None when it is no such output.
+
+    A loop (`-l`) prints rows again: the last row of each GPU counts.
+    """
+    asked = command.value("--query-gpu") or command.value("--query-retired-pages")
+    wanted = [_column(field) for field in asked.split(",")] if asked and "<" not in asked else []
+    lines = text.split("\n")
+    titles, start = _header(lines, wanted)
+    if not titles:
+        return None
+    cards: dict[str, dict[str, Json]] = {}
+    draft = Draft(command.text)
+    count: int | float | None = None
+    cut = False
+    for i in range(start, len(lines)):
+        line = lines[i].strip()
+        if not line:
+            continue
+        cells = [cell.strip() for cell in line.split(", ")]
+        if len(cells) != len(titles):
+            cut |= not any(rest.strip() for rest in lines[i + 1 :]) and (len(cells) > 1 or len(titles) > 1)
+            continue
+        if [_column(cell) for cell in cells] == titles:
+            continue  # the header again
+        row = dict(zip(titles, cells, strict=True))
+        card = _card(row)
+        if not card and not version(row.get("driver_version")):
+            continue
+        key = str(card.get("uuid") or card.get("bus_id") or card.get("index") or len(cards))
+        cards.pop(key, None)
+        cards[key] = card
+        say(draft.components, "driver", version(row.get("kmd_version")) or version(row.get("driver_version")))
+        count = number(present(row.get("count")))
+    if cut or not cards:
+        if start == 0:
+            return None  # no header was seen: these lines are something else
+        return Draft(command.text, "failed", note="the rows break off").done()
+    draft.accelerators = [card for card in cards.values() if card]
+    if isinstance(count, int) and count != len(cards):
+        draft.more["attached"] = count
+    if any(card.get("fabric_state") == "In Progress" for card in draft.accelerators):
+        draft.status, draft.note = "not-ready", "the fabric has not come up"
+    elif any(card.get("health") == "lost" for card in draft.accelerators):
+        draft.status, draft.note = "device-lost", "a GPU is lost"
+    return draft.done()
+
+
+def _header(lines: list[str], wanted: list[str]) -> tuple[list[str], int]:
+    """The columns and the number of the first row; ([], 0) when there is neither a header nor a list in the command."""
+    for i, line in enumerate(lines[:2000]):
+        if "," not in line and not (len(wanted) == 1 and _column(line) == wanted[0]):
+            continue
+        titles = [_column(cell) for cell in line.split(",")]
+        if (wanted and titles == wanted) or len(_KNOWN.intersection(titles)) >= min(2, len(titles)):
+            return titles, i + 1
+    return wanted, 0
+
+
+def _card(row: dict[str, str]) -> dict[str, Json]:
+    card: dict[str, Json] = {}
+    put(card, "index", number(present(row.get("index"))))
+    put(card, "name", present(row.get("name") or row.get("gpu_name")))
+    put(card, "uuid", present(row.get("uuid") or row.get("gpu_uuid")))
+    put(card, "serial", present(row.get("serial") or row.get("gpu_serial")))
+    put(card, "vbios", present(row.get("vbios_version")))
+    put(card, "bus_id", bus_id(row.get("pci.bus_id") or row.get("gpu_bus_id") or ""))
+    put(card, "pci_id", pci_id(row.get("pci.device_id")))
+    put(card, "memory_total_mib", number(present(row.get("memory.total"))))
+    put(card, "memory_used_mib", number(present(row.get("memory.used"))))
+    put(card, "temperature_c", number(present(row.get("temperature.gpu"))))
+    draws = ("power.draw", "power.draw.average", "power.draw.instant")
+    put(card, "power_w", one_value(present(row.get(key)) for key in draws))
+    put(card, "fabric_state", present(row.get("fabric.state")))
+    signs = Signs()
+    for key, value in row.items():
+        if key.startswith("ecc.errors.uncorrected.volatile."):
+            signs.errors(value)
+        elif key.startswith("retired_pages.") and key.endswith(".count"):
+            signs.count(value)
+    signs.flag(row.get("retired_pages.pending"))
+    signs.flag(row.get("remapped_rows.pending"))
+    signs.flag(row.get("remapped_rows.failure"), critical=True)
+    signs.recovery(row.get("gpu_recovery_action"))
+    if (present(row.get("inforom.checksum_validation")) or "").lower() == "invalid":
+        signs.critical = True
+    put(card, "health", signs.health)
+    if any("GPU is lost" in value for value in row.values()):
+        card["health"] = "lost"
+    return card
