@@ -117,10 +117,9 @@ def _build(text: str, path: str, problems: list[Problem]) -> Node | None:
         if parent.weight > MAX_NODES:
             raise _Stop(node.line, "aliases blow the file up beyond all measure", "yaml-bomb")
 
-    total = documents = 0
-    for event in events:
+    documents = 0
+    for total, event in enumerate(events):
         line = event.start_mark.line + 1
-        total += 1
         if total > MAX_NODES:
             raise _Stop(line, f"more than {MAX_NODES} values", "too-large")
         if isinstance(event, yaml.DocumentStartEvent):
@@ -129,7 +128,7 @@ def _build(text: str, path: str, problems: list[Problem]) -> Node | None:
                 raise _Stop(line, "more than one document in the file", "bad-yaml")
         elif isinstance(event, yaml.AliasEvent):
             aliases += 1
-            target = anchors.get(event.anchor)
+            target = anchors.get(str(event.anchor))
             if target is None:
                 raise _Stop(line, f"alias {event.anchor!r} stands for nothing read before it", "bad-yaml")
             if aliases > MAX_ALIASES:

@@ -18,7 +18,7 @@ Verdict = Literal["supported", "via", "forbidden"]
 
 def level_rank(level: str) -> int:
     """0 for the weakest evidence (community) to 3 (validated)."""
-    return LEVELS.index(level)  # type: ignore[arg-type]  # the schema admits no other text
+    return [str(name) for name in LEVELS].index(level)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The form of a table: which rows and fields there are, and every way in which they can be wrong.
 
 `read_file` checks one file by itself, `resolve` what needs its neighbours (schemes, models, sources). Both report all
-problems, never only the first. A row comes out as plain JSON values: what the cache stores and `row.py` makes objects of.
+problems, never only the first. A row comes out as plain JSON values, which the cache stores and `row.py` makes objects of.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ def _rule(r: Reader, node: Node, out: Raw) -> None:
 def resolve(
     vendor: str, rows: Mapping[str, list[Raw]], sources: Mapping[str, Raw], os_rows: Iterable[Raw]
 ) -> list[Problem]:
-    """What needs the whole vendor: sources are filled in (in place), versions held against their scheme, names looked up."""
+    """What needs the whole vendor: fills the sources in (in place), holds versions against schemes, looks names up."""
     problems: list[Problem] = []
 
     def wrong(raw: Raw, text: str, slug: str) -> None:
