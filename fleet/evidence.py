@@ -1,0 +1,188 @@
+"""Evidence: what was done and seen, append-only, each record chained to the one before by its digest.
+
+One file of JSON lines for each run (a rollout, an audit, a validation), canonical JSON, `seq` from 0, `prev` = digest
+of the line before. Outputs are blobs by digest. A line is synced to the disk before `append` returns. A last line
+without its newline is what a crash leaves: it is dropped by the next writer, and is no damage. Records of origin `lab`
+or `replay` can never teach the matrix.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from fleet.core.errors import NotFound
+from fleet.core.model import Json, canonical
+
+Origin = Literal["hardware", "lab", "replay"]
+FIRST = "sha256:" + "0" * 64
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line. `digest` is that of the line itself, `prev` that of the line before."""
+
+    seq: int
+    prev: str
+    at: str
+    origin: Origin
+    kind: str
+    body: Mapping[str, Json]
+    digest: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What `verify` found in one run. `head` = digest of the last good record; `torn` = a half-written last line."""
+
+    run: str
+    records: int
+    head: str
+    problem: str = ""
+    torn: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return not self.problem
+
+
+def _digest(line: bytes) -> str:
+    return "sha256:" + hashlib.sha256(line).hexdigest()
+
+
+class EvidenceStore:
+    """The evidence in one folder: `runs/<run>.jsonl` and `blobs/<hex>.z`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def _file(self, run: str) -> Path:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", run):
+            raise NotFound(f"no run is called {run!r}", hint="fleet evidence list", slug="unknown-run")
+        return self.folder / "runs" / f"{run}.jsonl"
+
+    def append(self, run: str, at: str, origin: Origin, kind: str, body: Mapping[str, Json]) -> Record:
+        """Add one record to a run and sync it. Safe against other processes that append to the same run."""
+        file = self._file(run)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            last, end = _tail(handle)
+            seq, prev = (0, FIRST) if last is None else (int(json.loads(last)["seq"]) + 1, _digest(last))
+            entry = {"seq": seq, "prev": prev, "at": at, "origin": origin, "kind": kind, "body": dict(body)}
+            line = canonical(entry).encode()
+            os.ftruncate(handle, end)  # what a crash left of a line
+            os.lseek(handle, end, os.SEEK_SET)
+            data = line + b"\n"
+            while data:
+                data = data[os.write(handle, data) :]
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        return Record(seq, prev, at, origin, kind, body, _digest(line))
+
+    def blob(self, data: bytes) -> str:
+        """Keep an output; its digest. The same output twice is one file."""
+        digest = _digest(data)
+        file = self.folder / "blobs" / f"{digest.removeprefix('sha256:')}.z"
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            part = file.with_name(f".{file.name}.{os.getpid()}")
+            with part.open("wb") as out:
+                out.write(zlib.compress(data))
+                out.flush()
+                os.fsync(out.fileno())
+            part.replace(file)
+        return digest
+
+    def read_blob(self, digest: str) -> bytes:
+        """An output by its digest. NotFound when retention has dropped it."""
+        name = digest.removeprefix("sha256:")
+        file = self.folder / "blobs" / f"{name}.z"
+        if not re.fullmatch(r"[0-9a-f]{64}", name) or not file.is_file():
+            raise NotFound(f"no output {digest!r} is kept", slug="unknown-blob")
+        return zlib.decompress(file.read_bytes())
+
+    def runs(self) -> list[str]:
+        """Ids of the runs, in order."""
+        return sorted(file.name.removesuffix(".jsonl") for file in (self.folder / "runs").glob("*.jsonl"))
+
+    def records(self, run: str) -> Iterator[Record]:
+        """The records of a run as they stand; NotFound. A line that cannot be read ends it: `verify` says why."""
+        for line in self._lines(run):
+            try:
+                raw = json.loads(line)
+                yield Record(raw["seq"], raw["prev"], raw["at"], raw["origin"], raw["kind"], raw["body"], _digest(line))
+            except (ValueError, KeyError, TypeError):
+                return
+
+    def _lines(self, run: str) -> list[bytes]:
+        file = self._file(run)
+        if not file.is_file():
+            raise NotFound(f"no run is called {run!r}", hint="fleet evidence list", slug="unknown-run")
+        return file.read_bytes().split(b"\n")[:-1]
+
+    def verify(self, run: str) -> Verdict:
+        """Whether the chain is whole, each line canonical, and each output that is still kept the one named."""
+        torn = not (self._file(run).read_bytes() if self._file(run).is_file() else b"").endswith(b"\n")
+        head, count = FIRST, 0
+        for number, line in enumerate(self._lines(run), 1):
+            problem = _flaw(line, count, head) or self._lost(line)
+            if problem:
+                return Verdict(run, count, head, f"line {number}: {problem}", torn)
+            head, count = _digest(line), count + 1
+        return Verdict(run, count, head, "", torn and count >= 0 and self._file(run).stat().st_size > 0)
+
+    def _lost(self, line: bytes) -> str:
+        output = json.loads(line)["body"].get("output")
+        if not isinstance(output, str) or not output.startswith("sha256:"):
+            return ""
+        try:
+            data = self.read_blob(output)
+        except NotFound:
+            return ""  # dropped by retention
+        except zlib.error:
+            return f"output {output} is damaged"
+        return "" if _digest(data) == output else f"output {output} was changed"
+
+
+def _flaw(line: bytes, seq: int, prev: str) -> str:
+    try:
+        raw = json.loads(line)
+        if canonical(raw).encode() != line:
+            return "it is not canonical: it was edited"
+        if raw["seq"] != seq:
+            return f"its sequence is {raw['seq']}, not {seq}: records were removed or added"
+        if raw["prev"] != prev:
+            return "it does not follow from the record before: that one was edited"
+        if not isinstance(raw["body"], dict):
+            return "it has no body"
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "it is not a record"
+    return ""
+
+
+def _tail(handle: int) -> tuple[bytes | None, int]:
+    """(the last whole line without its newline, the offset after it)."""
+    size = os.fstat(handle).st_size
+    step, data = 65536, b""
+    start = size
+    while start > 0:
+        start = max(0, start - step)
+        os.lseek(handle, start, os.SEEK_SET)
+        data = os.read(handle, size - start)
+        end = data.rfind(b"\n")
+        if end >= 0 and (data.rfind(b"\n", 0, end) >= 0 or start == 0):
+            before = data.rfind(b"\n", 0, end)
+            return data[before + 1 : end], start + end + 1
+        step *= 4
+    return None, 0
