@@ -1,0 +1,286 @@
+"""One look at many nodes: a script out, facts back. What a node says, or that it says nothing, never touches another.
+
+Identification is by PCI bus first; a vendor's tools are asked only where the bus shows that vendor, all in one round
+trip. Recording the facts is the caller's.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from drivers.text import clean
+from fleet.core.model import Accelerator, ComponentFact, Facts, Node, digest
+from fleet.core.vendor import Gathered, PciDevice, Probe, Reading, Seen, Vendor, unparsed
+from fleet.remote import Answer, Frame, Phase, Section, Transport, build, parse, sweep
+from fleet.remote import ground as grounds
+from fleet.remote.ground import Ground
+
+Outcome = Literal["answered", "partial", "silent", "refused", "key-changed", "unknown-key", "no-sudo", "garbled"]
+Model = Callable[[str, str], str | None]
+"""(vendor, what a tool printed or `10de:2330[/subsystem]`) -> canonical model, None when the matrix has none."""
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What one look at a node gave.
+
+    `answered`: everything asked came back whole; `partial`: something is missing, `detail` says what; the others gave
+    no facts. `raw` is digest -> output of every vendor command, `sections` names them. `host_key` is the key shown.
+    """
+
+    node: Node
+    outcome: Outcome
+    phase: Phase
+    facts: Facts | None = None
+    raw: Mapping[str, bytes] = field(default_factory=dict)
+    detail: str = ""
+    readings: Mapping[str, Reading] = field(default_factory=dict)
+    sections: Mapping[str, str] = field(default_factory=dict)  # probe name -> digest
+    host_key: str = ""
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+
+def probe(
+    nodes: Iterable[Node],
+    transport: Transport,
+    vendors: Mapping[str, Vendor],
+    matrix_model: Model,
+    now: Callable[[], str],
+    *,
+    fanout: int = 64,
+    timeout_s: float = 60.0,
+    sudo: bool = True,
+    nonce: str = "",
+) -> Iterator[Probed]:
+    """Look at `nodes`, at most `fanout` at a time; each result as soon as it is there.
+
+    `now` gives ISO 8601 UTC, taken when a node's answer arrives. `nonce` (hex digits) marks the frames of this sweep;
+    a fresh one when empty.
+    """
+    nonce = nonce or secrets.token_hex(8)
+    script = build(sections(vendors.values()), nonce)
+    for answer in sweep(transport, nodes, script, fanout=fanout, timeout_s=timeout_s, sudo=sudo):
+        yield judge(answer, nonce, vendors, matrix_model, now())
+
+
+def sections(vendors: Iterable[Vendor]) -> list[Section]:
+    """Everything one probe asks: the common ground, then each vendor's own commands where the bus shows that vendor."""
+    known = list(vendors)
+    return [
+        *grounds.sections(known),
+        *(
+            Section(f"{v.name}/{p.name}", p.command, p.timeout_s, p.needs, grounds.variable(v.name))
+            for v in known
+            for p in v.probes
+        ),
+    ]
+
+
+def judge(answer: Answer, nonce: str, vendors: Mapping[str, Vendor], matrix_model: Model, at: str) -> Probed:
+    """What an answer means. Pure: the same answer gives the same result."""
+    base = Probed(answer.node, "silent", answer.phase, host_key=answer.host_key, seconds=answer.seconds)
+    if answer.phase not in ("run", "done"):
+        outcome: Outcome = "silent"
+        if answer.trouble in ("key-changed", "unknown-key"):
+            outcome = "key-changed" if answer.trouble == "key-changed" else "unknown-key"
+        elif answer.trouble == "login-refused":
+            outcome = "refused"
+        return replace(base, outcome=outcome, detail=answer.detail)
+    frames = parse(answer.stdout, nonce)
+    if not frames.sections:
+        return _without_frames(base, answer)
+    if frames.problems:
+        return replace(base, outcome="garbled", detail=frames.problems[0])
+    ground = grounds.read(frames.sections)
+    if ground is None:
+        cause = answer.detail or "operating system, kernel or PCI bus could not be read"
+        outcome = "partial" if answer.trouble and answer.trouble != "output-cap" else "garbled"
+        return replace(base, outcome=outcome, detail=cause)
+    return _with_facts(base, answer, frames.sections, frames.done, ground, vendors, matrix_model, at)
+
+
+def _without_frames(base: Probed, answer: Answer) -> Probed:
+    """A shell was reached, but not one marker came back."""
+    said = " ".join((answer.stderr[-400:] + b"\n" + answer.stdout[:400]).decode("utf-8", "replace").split())
+    said = "".join(c if c.isprintable() else "?" for c in said)[:200]
+    if answer.trouble == "output-cap":
+        return replace(base, outcome="garbled", detail=f"{answer.detail}, none of it an answer")
+    if answer.trouble:
+        return replace(base, outcome="silent", detail=answer.detail)
+    if re.search(rb"\bsudo\b", answer.stderr):
+        return replace(base, outcome="no-sudo", detail=said)
+    return replace(base, outcome="garbled", detail=f"no answer but: {said}" if said else "an empty answer")
+
+
+def _with_facts(
+    base: Probed,
+    answer: Answer,
+    frames: Mapping[str, Frame],
+    done: bool,
+    ground: Ground,
+    vendors: Mapping[str, Vendor],
+    matrix_model: Model,
+    at: str,
+) -> Probed:
+    vendor, problems = _identify(ground, vendors)
+    wanting: list[str] = []
+    readings: dict[str, Reading] = {}
+    statuses: dict[str, str] = {}
+    raw: dict[str, bytes] = {}
+    digests: dict[str, str] = {}
+    for item in vendor.probes if vendor else ():
+        frame = frames.get(f"{vendor.name}/{item.name}") if vendor else None
+        if vendor is None or (frame is not None and frame.state == "skipped"):
+            continue
+        reading, lack = _read(vendor, item, frame)
+        readings[item.name] = reading
+        statuses[item.name] = reading.status
+        wanting += [lack] if lack else []
+        if frame is not None and frame.output:
+            digests[item.name] = digest(frame.output)
+            raw[digests[item.name]] = frame.output
+    wanting += [
+        f"{name} did not come over whole"
+        for name in ("modules", "disks", "dkms")
+        if name in frames and frames[name].state not in ("complete", "skipped")
+    ]
+    gathered = Gathered()
+    if vendor:
+        seen = Seen(ground.os, _functions(ground, vendor), readings, ground.modules)
+        try:
+            gathered = vendor.gather(seen)
+        except Exception as error:  # an adapter that breaks on one node's words must not cost the others
+            problems.append(f"the {vendor.name} adapter could not make sense of this node: {error!r}")
+            wanting.append("nothing could be gathered")
+    cards, disagreements = _cards(vendor, gathered, ground, vendors, matrix_model)
+    components = dict(gathered.components)
+    components["os"] = ComponentFact(installed=ground.os.version or None)
+    components["kernel"] = ComponentFact(loaded=ground.os.kernel)
+    if not done:
+        wanting.append(answer.detail or "the answer broke off")
+    facts = Facts(
+        node=answer.node.name,
+        os=ground.os,
+        vendor=vendor.name if vendor else "",
+        components=dict(sorted(components.items())),
+        accelerators=cards,
+        flags={**ground.flags, **gathered.flags},
+        statuses=statuses,
+        problems=tuple(dict.fromkeys([*problems, *disagreements, *gathered.problems])),
+        faults=gathered.faults,
+        boot_id=ground.boot_id,
+        at=at,
+    )
+    return replace(
+        base,
+        outcome="partial" if wanting else "answered",
+        facts=facts,
+        raw=raw,
+        detail="; ".join(wanting),
+        readings=readings,
+        sections=digests,
+    )
+
+
+def _functions(ground: Ground, vendor: Vendor) -> tuple[PciDevice, ...]:
+    return tuple(device for device in ground.pci if device.vendor in vendor.pci_vendors)
+
+
+def _identify(ground: Ground, vendors: Mapping[str, Vendor]) -> tuple[Vendor | None, list[str]]:
+    """The vendor whose cards the bus shows, and what on this node speaks for another one."""
+    counts = {
+        name: count
+        for name, vendor in vendors.items()
+        if (count := sum(1 for d in _functions(ground, vendor) if vendor.is_accelerator(d)))
+    }
+    problems: list[str] = []
+    ranked = sorted(counts, key=lambda name: (-counts[name], name))
+    vendor = vendors[ranked[0]] if ranked else None
+    for other in ranked[1:]:
+        problems.append(
+            f"vendors: the PCI bus shows {counts[ranked[0]]} cards of {ranked[0]} and {counts[other]} of {other}"
+        )
+    for name, other_vendor in vendors.items():
+        main = other_vendor.modules[:1]
+        if name not in counts and main and main[0].replace("-", "_") in ground.modules:
+            problems.append(
+                f"vendors: the module {main[0]} of {name} is loaded, but the PCI bus shows no card of {name}"
+            )
+    known = {pci_id for v in vendors.values() for pci_id in v.pci_vendors}
+    strange = sorted({d.pci_id for d in ground.pci if d.vendor not in known})
+    if strange and vendor is None:
+        problems.append(f"vendors: the PCI bus shows {', '.join(strange)}, of no vendor known here")
+    return vendor, problems
+
+
+def _read(vendor: Vendor, item: Probe, frame: Frame | None) -> tuple[Reading, str]:
+    """The reading of one section, and what it lacks ("" = nothing)."""
+    command = item.read_as or item.command
+    if frame is None or frame.state == "truncated":
+        note = f"{item.name}: the answer broke off before its end"
+        return unparsed(vendor.name, command, note), note
+    if frame.state == "gave-up" or frame.timed_out(item.timeout_s):
+        stuck = " and could not be ended" if frame.state == "gave-up" else ""
+        note = f"{item.name}: did not end within {item.timeout_s} s{stuck}"
+        return Reading(vendor.name, command, "failed", note=note), note
+    if frame.state == "cut":
+        note = f"{item.name}: more output than fleet reads"
+        return unparsed(vendor.name, command, note), note
+    text = clean(frame.output)
+    if text is None:
+        return unparsed(vendor.name, command, "the output is binary"), f"{item.name}: the output is binary"
+    try:
+        return vendor.read(command, text, frame.rc), ""
+    except Exception as error:  # parsers promise never to raise; one that does costs only its own reading
+        note = f"{item.name}: the parser failed with {error!r}"
+        return unparsed(vendor.name, command, note), note
+
+
+def _cards(
+    vendor: Vendor | None, gathered: Gathered, ground: Ground, vendors: Mapping[str, Vendor], matrix_model: Model
+) -> tuple[tuple[Accelerator, ...], list[str]]:
+    """The cards with their canonical models, and where bus and banner disagree. The bus is believed."""
+    if vendor is None:
+        return (), []
+    on_bus = {device.bus_id: device for device in _functions(ground, vendor) if vendor.is_accelerator(device)}
+    cards = gathered.accelerators or tuple(
+        Accelerator(vendor.name, "", bus_id=device.bus_id, pci_id=device.pci_id) for device in on_bus.values()
+    )
+    named: list[Accelerator] = []
+    problems: dict[str, None] = {}
+    for card in cards:
+        device = on_bus.get(card.bus_id)
+        if card.bus_id and device is None:
+            problems[
+                f"banner: the tool names a card at {card.bus_id}, where the PCI bus shows none of {vendor.name}"
+            ] = None
+        if device is not None and card.pci_id and card.pci_id != device.pci_id:
+            problems[f"banner: the tool says {card.pci_id} at {card.bus_id}, the PCI bus {device.pci_id}"] = None
+        pci_id = device.pci_id if device is not None else card.pci_id
+        subsystem = device.subsystem if device is not None else ""
+        by_bus = (matrix_model(vendor.name, f"{pci_id}/{subsystem}") if pci_id and subsystem else None) or (
+            matrix_model(vendor.name, pci_id) if pci_id else None
+        )
+        by_name = matrix_model(vendor.name, card.model) if card.model else None
+        if by_bus and by_name and by_bus != by_name:
+            problems[f"banner: the tool names a {by_name}, the PCI bus shows a {by_bus}"] = None
+        elif card.model and not by_name and (other := _whose(card.model, vendor, vendors, matrix_model)):
+            problems[f"banner: the tool names a card of {other}, the PCI bus shows {vendor.name}"] = None
+        model = by_bus or by_name
+        if model is None:
+            said = f"{card.model!r} " if card.model else ""
+            problems[f"model: no model is known for {said}{pci_id or card.bus_id}"] = None
+        named.append(replace(card, model=model or card.model or pci_id, pci_id=pci_id))
+    return tuple(named), list(problems)
+
+
+def _whose(name: str, vendor: Vendor, vendors: Mapping[str, Vendor], matrix_model: Model) -> str:
+    return next((other for other in vendors if other != vendor.name and matrix_model(other, name)), "")
