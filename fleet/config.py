@@ -87,8 +87,16 @@ def _cast(name: str, value: object, where: str) -> object:
 
 def load(flags: Mapping[str, object] | None = None, env: Mapping[str, str] | None = None) -> Settings:
     """The settings in force. `flags` that are None are not set. Raises BadInput naming the file or variable."""
+    return load_with_origins(flags, env)[0]
+
+
+def load_with_origins(
+    flags: Mapping[str, object] | None = None, env: Mapping[str, str] | None = None
+) -> tuple[Settings, dict[str, str]]:
+    """The settings in force, and for each where it comes from: a file, a variable, a flag, or `default`."""
     env = os.environ if env is None else env
     values: dict[str, object] = {}
+    origins: dict[str, str] = {}
     home = env.get("XDG_CONFIG_HOME", str(Path.home() / ".config"))
     files = [Path("/etc/fleet/fleet.toml"), Path(home) / "fleet/fleet.toml"]
     if env.get("FLEET_CONFIG"):
@@ -104,13 +112,17 @@ def load(flags: Mapping[str, object] | None = None, env: Mapping[str, str] | Non
             raise BadInput(f"not a readable settings file: {error}", where=str(file), slug="bad-setting") from error
         for name, value in content.items():
             values[name] = _cast(name, value, str(file))
+            origins[name] = str(file)
     for field in dataclasses.fields(Settings):
         variable = f"FLEET_{field.name.upper()}"
         if variable in env:
             values[field.name] = _cast(field.name, env[variable], variable)
+            origins[field.name] = variable
     for name, value in (flags or {}).items():
         if value is not None:
-            values[name] = _cast(name, value, f"--{name.replace('_', '-')}")
+            origins[name] = f"--{name.replace('_', '-')}"
+            values[name] = _cast(name, value, origins[name])
     if not values.get("state_dir"):
         values["state_dir"] = _default_state_dir(env)
-    return Settings(**values)  # type: ignore[arg-type]  # every value went through _cast
+    found = Settings(**values)  # type: ignore[arg-type]  # every value went through _cast
+    return found, {field.name: origins.get(field.name, "default") for field in dataclasses.fields(Settings)}

@@ -120,6 +120,11 @@ def check_label(key: str, value: str) -> None:
         )
 
 
+def value_ok(text: str) -> bool:
+    """Whether a text may be the value of a label or the name of a failure domain."""
+    return _VALUE.fullmatch(text) is not None
+
+
 def _ordered(left: int, operator: str, right: int) -> bool:
     return {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[operator]
 

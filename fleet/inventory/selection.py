@@ -12,6 +12,7 @@ from fleet.core import nodeset as nodesets
 from fleet.core import selector as selectors
 from fleet.core.errors import NotFound, UsageError
 from fleet.core.model import LIFECYCLES, Node
+from fleet.inventory.ansible import GROUP_LABEL
 from fleet.inventory.store import Inventory
 
 
@@ -79,12 +80,14 @@ def _names(nodeset: str, values: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def _group(group: str, values: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """The members of `all`, or of `key:value` for a label, field or component."""
+    """The members of `all`, of `key:value` for a label, field or component, or of an imported Ansible group."""
     if group in ("all", "*"):
         return list(values)
     key, colon, value = group.partition(":")
+    if not colon:  # a group of an Ansible inventory, kept as a label
+        key, colon, value = GROUP_LABEL + key, ":", "true"
     key = selectors.field(key) or key
-    if not colon or not value:
+    if not value:
         raise NotFound(
             f"there is no group @{group}", hint="@all, or @KEY:VALUE such as @rack:r07", slug="unknown-group"
         )
