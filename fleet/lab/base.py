@@ -27,7 +27,8 @@ PACKAGES = (
     "psmisc,lsof,iproute2,curl,util-linux,file,bzip2,xz-utils,zstd,less,hostname,openssl,ca-certificates,libc6-dev"
 )
 # Runs in the new root. The uname shim makes every program see the node's kernel name; nodes are isolated, so no
-# package source stays; dpkg need not sync each file of a root that is rebuilt from packages.
+# package source stays; dpkg need not sync each file of a root that is rebuilt from packages; the thousands of empty
+# files under include/config serve only the dependencies of a kernel's own build.
 SETUP = r"""
 set -e
 gcc -shared -fPIC -O2 -o /usr/lib/fleet-lab-uname.so /tmp/uname.c
@@ -43,6 +44,7 @@ rm -f /etc/ssh/ssh_host_* /etc/machine-id /etc/update-motd.d/*
 : > /etc/motd
 mkdir -p /etc/rpm /opt/fleet-lab /var/lib/fleet-lab /var/log/fleet-lab /run/sshd
 printf '%%_dbpath /var/lib/rpm\n%%_build_id_links none\n' > /etc/rpm/macros
+find /usr/src/linux-headers-*/include/config -type f -empty -delete
 rm -rf /var/cache/apt/archives/*.deb /var/lib/apt/lists/*
 """
 

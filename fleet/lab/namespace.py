@@ -24,6 +24,8 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 
 MNT_DETACH = 2
 PR_SET_PDEATHSIG = 1
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+# What a program in a node finds in its environment when the lab starts it.
+ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
 _libc = ctypes.CDLL(None, use_errno=True)
 _DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 
@@ -41,6 +43,17 @@ class Rootfs:
     binds: Mapping[str, Path] = field(default_factory=dict)
     read_only: frozenset[str] = frozenset()
     files: Mapping[str, str] = field(default_factory=dict)
+
+
+def proc_files(kernel: str, boot_id: str) -> dict[str, str]:
+    """What a node's /proc says about its kernel."""
+    return {
+        "/proc/sys/kernel/osrelease": f"{kernel}\n",
+        "/proc/sys/kernel/random/boot_id": f"{boot_id}\n",
+        "/proc/version": f"Linux version {kernel} (builder@fleet-lab) (gcc) #1 SMP\n",
+        "/proc/cmdline": f"BOOT_IMAGE=/boot/vmlinuz-{kernel} root=UUID=00000000-0000-4000-8000-000000000000 ro quiet\n",
+        "/proc/modules": "",
+    }
 
 
 def require() -> None:

@@ -7,6 +7,7 @@ each boot; the others are changes of the node's disk and last until they are tak
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -122,32 +123,32 @@ def _mark_only(_: bool) -> None:
     """Asked for by those who care: the loader of modules, the supervisor."""
 
 
-FAULTS: dict[str, tuple[str, Callable[[bool], None], bool]] = {
-    # name: what it does, how, applied again at boot
-    "silent": ("the node does not answer at all: connections time out", _door, False),
-    "ssh-refused": ("sshd is not running: connections are refused", _door, False),
-    "ssh-hang": ("sshd is stopped: connections open and nothing is said", _door, False),
-    "host-key-changed": ("sshd shows another host key", host_key_changed, False),
-    "disk-full": ("no room left under /var/lib/fleet/stage", disk_full, True),
-    "headers-missing": ("the headers of the running kernel are removed", headers_missing, False),
-    "no-sudo": ("the account ops may not use sudo", no_sudo, False),
-    "noisy-shell": ("root's and ops' .bashrc print and are slow", noisy_shell, False),
-    "busy": ("a process holds a device node of the driver", busy, True),
-    "secure-boot": ("the kernel rejects modules that are not signed by a known key", _mark_only, False),
-    "reboot-hangs": ("a reboot does not come back; a power cycle does", _mark_only, False),
+# Names and what they do: faults.json beside this file.
+FAULTS: dict[str, Callable[[bool], None]] = {
+    "silent": _door,
+    "ssh-refused": _door,
+    "ssh-hang": _door,
+    "host-key-changed": host_key_changed,
+    "disk-full": disk_full,
+    "headers-missing": headers_missing,
+    "no-sudo": no_sudo,
+    "noisy-shell": noisy_shell,
+    "busy": busy,
+    "secure-boot": _mark_only,
+    "reboot-hangs": _mark_only,
 }
 
 
 def main() -> int:
     labnode.refuse_outside_lab()
     if sys.argv[1:] == ["--boot"]:
-        for name, (_, apply, at_boot) in FAULTS.items():
-            if at_boot and labnode.fault(name):
+        for name, row in json.loads(Path(__file__).with_name("faults.json").read_text()).items():
+            if row.get("at_boot") and labnode.fault(name):
                 with contextlib.suppress(SystemExit):
-                    apply(True)
+                    FAULTS[name](True)
         return 0
     name, on = sys.argv[1], sys.argv[2] == "on"
-    FAULTS[name][1](on)
+    FAULTS[name](on)
     return 0
 
 

@@ -31,8 +31,11 @@ WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
 
 def publish_devices(state: dict[str, Any], sys_root: Path = Path("/sys")) -> None:
     """The PCI functions as sysfs shows them, down to a configuration space that the real lspci reads."""
+    if (sys_root / "bus/pci/devices").is_dir() and any((sys_root / "bus/pci/devices").iterdir()):
+        return
     functions = [*state.get("cards", []), *state.get("switches", []), *state.get("nics", [])]
     for number, function in enumerate(functions):
+        revision, numa = function.get("revision", "a1"), str(function.get("numa", 0))
         folder = sys_root / "bus/pci/devices" / function["bus_id"]
         folder.mkdir(parents=True)
         vendor, device = function["pci_id"].split(":")
@@ -41,7 +44,7 @@ def publish_devices(state: dict[str, Any], sys_root: Path = Path("/sys")) -> Non
         for name, text in (
             ("vendor", f"0x{vendor}"), ("device", f"0x{device}"), ("class", f"0x{code}"),
             ("subsystem_vendor", f"0x{sub_vendor}"), ("subsystem_device", f"0x{sub_device}"),
-            ("revision", "0xa1"), ("irq", str(64 + number)), ("numa_node", str(function.get("numa", 0))),
+            ("revision", f"0x{revision}"), ("irq", str(64 + number)), ("numa_node", numa),
             ("current_link_speed", function.get("link_speed", "32.0 GT/s PCIe")),
             ("current_link_width", str(function.get("link_width", 16))),
             ("max_link_speed", "32.0 GT/s PCIe"), ("max_link_width", "16"), ("enable", "1"),
@@ -50,7 +53,7 @@ def publish_devices(state: dict[str, Any], sys_root: Path = Path("/sys")) -> Non
             (folder / name).write_text(text + "\n")
         space = bytearray(256)
         for offset, value, size in (
-            (0x00, vendor, 2), (0x02, device, 2), (0x04, "0406", 2), (0x06, "0010", 2), (0x08, "a1", 1),
+            (0x00, vendor, 2), (0x02, device, 2), (0x04, "0406", 2), (0x06, "0010", 2), (0x08, revision, 1),
             (0x09, code, 3), (0x2C, sub_vendor, 2), (0x2E, sub_device, 2),
         ):  # fmt: skip
             space[offset : offset + size] = int(value, 16).to_bytes(size, "little")

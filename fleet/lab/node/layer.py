@@ -2,7 +2,8 @@
 
 Runs in a root of its own over the base: `layer.py ORDER.json`. The kernels' headers are Debian's under the name that
 this system's kernel has; they come in a real package of the system's kind, which can be removed and installed.
-ORDER: {os: {id, version, name, id_like, files}, kind: deb|rpm, kernels: [{name, headers}], tools: {path: [argv...]}}
+ORDER: {os: {id, version, name, id_like, files}, kind: deb|rpm, kernels: [{name, headers}],
+spare: [Debian kernels whose own header packages go]}
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def relabel(headers: str, kernel: str, target: Path) -> None:
             file.write_text(file.read_text().replace(headers, kernel))
     (target / "include/config/kernel.release").write_text(f"{kernel}\n")
     for link in [p for p in target.iterdir() if p.is_symlink()]:
-        real = link.resolve()
+        real = Path(f"/usr/src/linux-headers-{headers}", link.name).resolve()
         link.unlink()
         link.symlink_to(real)
 
@@ -207,8 +208,6 @@ def main() -> int:
     image_tool = ("/usr/sbin/update-initramfs", "update-initramfs") if kind == "deb" else ("/usr/bin/dracut", "dracut")
     for path, argv in {**LAB_TOOLS, image_tool[0]: ("initramfs.py", image_tool[1])}.items():
         program(path, ["-B", "-S", f"/opt/fleet-lab/tools/{argv[0]}", *argv[1:]])
-    for path, argv in order["tools"].items():
-        program(path, argv)
     sudo = Path("/etc/sudoers.d/ops")
     sudo.write_text("ops ALL=(ALL) NOPASSWD: ALL\n")
     sudo.chmod(0o440)

@@ -1,0 +1,452 @@
+"""A lab: its folder, its nodes, and what one can do to them.
+
+Folder: `lab.json` (spec and seed), `opt/` (what every node sees as /opt/fleet-lab), `packages/` (emulated vendor
+packages), `ssh/` (client key, known_hosts), `nodes/<name>/` (disk, state, processes), `fleet/` (inventory, evidence and
+artifacts of the lab alone), `fleet.toml` and `nodes.yaml` for the command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fleet.core.errors import BadInput, FleetError, Locked, NotFound
+from fleet.core.model import digest
+from fleet.lab import handover, packages
+from fleet.lab.base import NODE, Say, base, cache_dir, cache_lock
+from fleet.lab.layer import Layer, in_parallel, os_layer, stack_layer, tree_digest
+from fleet.lab.namespace import ENV, require
+from fleet.lab.node.labnode import Files
+from fleet.lab.process import Process, recorded
+from fleet.lab.spec import LabNode, Spec, load
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """What a lab node is now. `phase`: up, booting, off, hung, failed, or down (nothing runs it)."""
+
+    name: str
+    vendor: str
+    model: str
+    os: str
+    kernel: str
+    address: str
+    port: int
+    user: str
+    phase: str
+    boots: int
+    power_cycles: int
+    boot_id: str
+    faults: tuple[str, ...]
+
+
+def lab_dir() -> Path:
+    """Where the lab is: FLEET_LAB_DIR, else /var/lib/fleet-lab."""
+    return Path(os.environ.get("FLEET_LAB_DIR", "/var/lib/fleet-lab"))
+
+
+class Lab:
+    """The lab in one folder. `say` is told what happens, one line each."""
+
+    def __init__(self, folder: Path, say: Say, cache: Path | None = None, vendor_path: Sequence[str] = ()) -> None:
+        self.folder = folder.absolute()
+        self.cache = cache or cache_dir()
+        self.say = say
+        self.vendor_path = tuple(str(Path(root).absolute()) for root in vendor_path)
+
+    # --- up -----------------------------------------------------------------------------------------------------------
+
+    def up(self, spec_file: Path, seed: int) -> list[NodeStatus]:
+        """Build what is missing, start what is not running, write the files for fleet. Safe to repeat.
+
+        Refused where a lab cannot run. FleetError when another spec or seed is up in this folder.
+        """
+        require()
+        spec = load(spec_file, seed)
+        with self._locked():
+            self._same_lab(spec)
+            self._clean_dead()
+            missing = [node for node in spec.nodes if not (self._node(node.name) / "node.json").is_file()]
+            if missing:
+                self._make(spec, missing)
+            self._start(spec)
+            self._describe(spec)
+        return self.status()
+
+    def _same_lab(self, spec: Spec) -> None:
+        file = self.folder / "lab.json"
+        content = {
+            "spec": digest(Path(spec.where).read_bytes()),
+            "seed": spec.seed,
+            "vendor_path": list(self.vendor_path),
+        }
+        if file.is_file():
+            old = json.loads(file.read_text())
+            if {key: old.get(key) for key in content} != content:
+                raise FleetError(
+                    "another lab is up here: its spec, seed or vendors differ",
+                    where=str(self.folder),
+                    hint="fleet lab down, or another folder with --dir",
+                    slug="lab-differs",
+                )
+            return
+        file.write_text(json.dumps({**content, "where": spec.where}))
+
+    def _make(self, spec: Spec, nodes: Sequence[LabNode]) -> None:
+        self._client_key()
+        with cache_lock(self.cache, self.say):
+            root, key = base(self.cache, self.say)
+            opt = self._opt(spec, root)
+            systems: dict[str, Layer] = {}
+            classes = {node.node_class.name: node for node in spec.nodes}
+            in_parallel(
+                [
+                    lambda c=node.node_class: os_layer(self.cache, root, key, c, opt, self.say)  # type: ignore[misc]
+                    for node in _first_of_each(classes.values())
+                ]
+            )
+            for node in classes.values():
+                systems[node.node_class.name] = os_layer(self.cache, root, key, node.node_class, opt, self.say)
+            files = self._packages(spec)
+
+            def stack(node: LabNode) -> Layer:
+                name = node.node_class.name
+                modules = packages.boot_modules(node.node_class.vendor, self.vendor_path)
+                wanted = files.get(f"{name}-start", [])
+                return stack_layer(
+                    self.cache, systems[name], node, opt, self.folder / "packages", wanted, modules, self.say
+                )
+
+            in_parallel([lambda n=node: stack(n) for node in classes.values()])  # type: ignore[misc]
+            for node in nodes:
+                self._make_node(node, stack(classes[node.node_class.name]), opt)
+
+    def _packages(self, spec: Spec) -> dict[str, list[str]]:
+        """Build the starting stacks' and targets' packages of every vendor; stack name -> files."""
+        out: dict[str, list[str]] = {}
+        by_vendor: dict[str, list[Mapping[str, Any]]] = {}
+        for one in spec.classes:
+            wanted = [("start", one.start), *((f"target-{i}", t) for i, t in enumerate(one.targets, start=1))]
+            by_vendor.setdefault(one.vendor, []).extend(
+                one.stack(f"{one.name}-{what}", versions, platform.machine()) for what, versions in wanted if versions
+            )
+        for vendor, stacks in sorted(by_vendor.items()):
+            self.say(f"packing the emulated software of {vendor}")
+            folder = packages.vendor_folder(vendor, self.vendor_path)
+            out.update(packages.build(folder, self.folder / "packages", stacks))
+        (self.folder / "packages.json").write_text(json.dumps(out, indent=1))
+        return out
+
+    def _opt(self, spec: Spec, root: Path) -> Path:
+        """The folder that nodes see as /opt/fleet-lab: the lab's programs and the vendors'."""
+        fresh = self.folder / "opt/new"
+        shutil.rmtree(fresh, ignore_errors=True)
+        leave = shutil.ignore_patterns("__pycache__", "check.py")
+        shutil.copytree(NODE, fresh, ignore=leave)
+        for vendor in sorted({one.vendor for one in spec.classes}):
+            shutil.copytree(packages.vendor_folder(vendor, self.vendor_path), fresh / vendor, ignore=leave)
+        # Named by content: a running node keeps the one it booted with.
+        opt = self.folder / "opt" / tree_digest(fresh)[7:19]
+        if opt.is_dir():
+            shutil.rmtree(fresh)
+            return opt
+        # The node's own python compiles them once: they are read-only in the node.
+        compiler = [str(root / "usr/bin/python3"), "-m", "compileall", "-q", str(fresh)]
+        subprocess.run(compiler, stdout=subprocess.DEVNULL, check=False)
+        fresh.rename(opt)
+        return opt
+
+    def _client_key(self) -> None:
+        key = self.folder / "ssh/id_ed25519"
+        key.parent.mkdir(parents=True, exist_ok=True)
+        if not key.is_file():
+            _keygen(key, "fleet lab")
+
+    def _make_node(self, node: LabNode, layer: Layer, opt: Path) -> None:
+        """The node's folder: an empty disk over the layers with its keys, and its state."""
+        folder = self._node(node.name)
+        shutil.rmtree(folder, ignore_errors=True)
+        for name in ("state", "log", "upper", "work", "root"):
+            (folder / name).mkdir(parents=True)
+        key = folder / "host_key"
+        _keygen(key, node.name)
+        upper = folder / "upper"
+        pub = (self.folder / "ssh/id_ed25519.pub").read_text()
+        for home, owner in (("root", 0), ("home/ops", 1000)):
+            ssh = upper / home / ".ssh"
+            ssh.mkdir(parents=True, mode=0o700)
+            (ssh / "authorized_keys").write_text(pub)
+            (ssh / "authorized_keys").chmod(0o600)
+            (upper / home).chmod(0o700)
+            for path in (upper / home, ssh, ssh / "authorized_keys"):
+                os.chown(path, owner, owner)
+        (upper / "etc/ssh").mkdir(parents=True)
+        for suffix, mode in (("", 0o600), (".pub", 0o644)):
+            target = upper / f"etc/ssh/ssh_host_ed25519_key{suffix}"
+            shutil.copy(f"{key}{suffix}", target)
+            target.chmod(mode)
+        (upper / "etc/hostname").write_text(f"{node.name}\n")
+        (upper / "etc/hosts").write_text(f"127.0.0.1 localhost\n{node.address} {node.name}\n")
+        (upper / "etc/machine-id").write_text(digest(f"{node.seed}/{node.name}")[7:39] + "\n")
+        state = {**layer.state, "boots": 0, "power_cycles": 0, "faults": list(node.faults)}
+        for role, template in (("cards", node.node_class.cards), ("switches", node.node_class.switches)):
+            fresh = node.functions(template, role)
+            kept = layer.state.get(role, [])
+            names = ("index", "bus_id", "uuid", "serial", *template.get("also", {}))
+            state[role] = [
+                {**(kept[i] if i < len(kept) else row), **{k: row[k] for k in names if k in row and k != "flash"}}
+                for i, row in enumerate(fresh)
+            ]
+        dmi = {"product_serial": digest(f"{node.seed}/{node.name}/serial")[7:19].upper()}
+        state["dmi"] = {**state.get("dmi", {}), **dmi}
+        Files(folder / "state", folder / "log").write(state)
+        (folder / "wish.json").write_text(json.dumps({"on": True, "cycles": 0, "off_seconds": 0}))
+        one = node.node_class
+        description = {
+            "name": node.name, "address": node.address, "port": node.port, "user": one.user, "vendor": one.vendor,
+            "model": one.model, "os": f"{one.os['id']} {one.os['version']}", "kernel": one.kernel, "opt": str(opt),
+            "lowers": [str(path) for path in layer.lowers],
+        }  # fmt: skip
+        (folder / "node.new").write_text(json.dumps(description))
+        (folder / "node.new").rename(folder / "node.json")
+
+    def _start(self, spec: Spec) -> None:
+        """Start the supervisors that do not run and wait until their nodes are ready."""
+        waiting = []
+        for node in spec.nodes:
+            folder = self._node(node.name)
+            supervisor = recorded(folder / "processes.json").get("supervisor")
+            if supervisor is not None and supervisor.alive:
+                continue
+            for name in ("processes.json", "status.json", "state/ready"):
+                (folder / name).unlink(missing_ok=True)
+            with (folder / "supervisor.log").open("ab") as log:
+                subprocess.run(
+                    [sys.executable, "-m", "fleet.lab.supervisor", str(folder)],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True, cwd="/",
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(NODE.parent.parent.parent),
+                         os.environ.get("PYTHONPATH", "")]))},
+                )  # fmt: skip
+            waiting.append(node.name)
+        if waiting:
+            self.say(f"booting {len(waiting)} nodes")
+        self.wait_ready(waiting)
+
+    def wait_ready(self, names: Sequence[str], limit_s: float = 60.0) -> None:
+        """Until these nodes have booted (those whose power is off are left out)."""
+        end = time.monotonic() + limit_s
+        for name in names:
+            folder = self._node(name)
+            while not (folder / "state/ready").exists():
+                if not json.loads((folder / "wish.json").read_text())["on"]:
+                    break
+                if time.monotonic() > end:
+                    log = (folder / "supervisor.log").read_text(errors="replace").strip().splitlines()[-3:]
+                    raise FleetError(
+                        f"lab node {name} did not boot within {limit_s:.0f} s",
+                        where=str(folder / "supervisor.log"),
+                        cause=" | ".join(log),
+                        slug="lab-node-down",
+                    )
+                time.sleep(0.05)
+
+    def _describe(self, spec: Spec) -> None:
+        handover.write(self.folder, spec.nodes, platform.machine(), self.vendor_path)
+
+    # --- down ---------------------------------------------------------------------------------------------------------
+
+    def down(self, keep: bool = False) -> int:
+        """Stop every process of the lab by its record and remove the nodes (not their disks with `keep`).
+
+        Returns the number of nodes stopped. Works whatever was killed before; the cache of layers stays.
+        """
+        if not self.folder.is_dir():
+            return 0
+        with self._locked():
+            nodes = self._folders()
+            for folder in nodes:
+                self._stop(folder)
+            if keep:
+                return len(nodes)
+            for name in ("nodes", "opt", "packages", "ssh", "fleet"):
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+            for name in ("lab.json", "packages.json", "fleet.toml", "nodes.yaml"):
+                (self.folder / name).unlink(missing_ok=True)
+            return len(nodes)
+
+    def _stop(self, folder: Path) -> None:
+        processes = recorded(folder / "processes.json")
+        supervisor = processes.get("supervisor")
+        if supervisor is not None:
+            supervisor.stop(gentle=True, limit_s=4)
+        for role in ("supervisor", "keeper", "init"):
+            left = processes.get(role)
+            if left is not None and not left.stop(gentle=False):
+                raise FleetError(f"process {left.pid} of lab node {folder.name} does not end", slug="lab-stuck")
+        (folder / "processes.json").unlink(missing_ok=True)
+
+    def _clean_dead(self) -> None:
+        """Kill what is left of nodes whose supervisor is gone, and drop half-made folders."""
+        for folder in self._folders():
+            supervisor = recorded(folder / "processes.json").get("supervisor")
+            if supervisor is None or not supervisor.alive:
+                self._stop(folder)
+            if not (folder / "node.json").is_file():
+                shutil.rmtree(folder, ignore_errors=True)
+
+    # --- looking and poking -------------------------------------------------------------------------------------------
+
+    def status(self) -> list[NodeStatus]:
+        """Every node as it is now; [] when no lab is up."""
+        out = []
+        for folder in self._folders():
+            if not (folder / "node.json").is_file():
+                continue
+            node = json.loads((folder / "node.json").read_text())
+            state = Files(folder / "state", folder / "log").read()
+            out.append(
+                NodeStatus(
+                    **{k: node[k] for k in ("name", "vendor", "model", "os", "kernel", "address", "port", "user")},
+                    phase=self.phase(folder.name),
+                    boots=int(state.get("boots", 0)),
+                    power_cycles=int(state.get("power_cycles", 0)),
+                    boot_id=str(state.get("boot_id", "")),
+                    faults=tuple(state.get("faults", [])),
+                )
+            )
+        return out
+
+    def phase(self, name: str) -> str:
+        folder = self._node(name)
+        supervisor = recorded(folder / "processes.json").get("supervisor")
+        if supervisor is None or not supervisor.alive:
+            return "down"
+        with contextlib.suppress(OSError, ValueError):
+            said = str(json.loads((folder / "status.json").read_text())["phase"])
+            ready = (folder / "state/ready").exists()
+            return "up" if said in {"up", "booting"} and ready else "booting" if said == "up" else said
+        return "booting"
+
+    def state(self, name: str) -> Files:
+        """The node's state and log files, readable and changeable from here."""
+        folder = self._known(name)
+        return Files(folder / "state", folder / "log")
+
+    def faults(self, vendor: str) -> dict[str, str]:
+        """Every fault a node of that vendor can have: name -> what it does."""
+        out = {name: row["says"] for name, row in _own_faults().items()}
+        out.update({name: row["says"] for name, row in packages.faults(vendor, self.vendor_path).items()})
+        return out
+
+    def fault(self, name: str, fault: str, on: bool = True) -> None:
+        """Switch a fault of a node on or off. `fault` may carry a value: `xid=79`."""
+        folder = self._known(name)
+        vendor = json.loads((folder / "node.json").read_text())["vendor"]
+        plain, _, value = fault.partition("=")
+        known = self.faults(vendor)
+        if plain not in known:
+            raise NotFound(
+                f"no fault {plain!r} for {vendor} nodes", hint=f"fleet lab fault --list {name}", slug="unknown-fault"
+            )
+        files = self.state(name)
+        already = any(str(entry).partition("=")[0] == plain for entry in files.read().get("faults", []))
+
+        def change(state: dict[str, Any]) -> None:
+            rest = [entry for entry in state.get("faults", []) if str(entry).partition("=")[0] != plain]
+            state["faults"] = [*rest, fault] if on else rest
+
+        files.update(change)
+        verb = "on" if on else "off"
+        if plain in _own_faults():
+            if on == already and plain not in {"busy"}:
+                return
+            argv = ["python3", "/opt/fleet-lab/faults.py", plain, verb]
+        else:
+            program = packages.faults(vendor, self.vendor_path)[plain]["run"]
+            argv = ["python3", f"/opt/fleet-lab/{vendor}/{program}", plain, verb, value] if program else []
+        files.effect("fault", fault=fault, on=on)
+        if argv and self.phase(name) != "off":
+            done = self.run(name, argv)
+            if done.returncode:
+                raise FleetError(
+                    f"fault {fault} of {name} cannot be switched {verb}",
+                    cause=done.stdout.decode(errors="replace").strip()[-400:],
+                    slug="lab-fault",
+                )
+
+    def run(self, name: str, argv: Sequence[str], stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """Run a program in the node as root, by its namespaces and not by ssh; output and errors together."""
+        init = self._init(name)
+        env = [f"{key}={value}" for key, value in ENV.items()]
+        enter = ["nsenter", "-t", str(init.pid), "-m", "-u", "-i", "-p", "-r", "-w", "--", "/usr/bin/env", "-i", *env]
+        return subprocess.run(
+            [*enter, *argv], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        )
+
+    def ssh_command(self, name: str, argv: Sequence[str] = ()) -> list[str]:
+        """The ssh command line to a node with the lab's own key and known_hosts."""
+        node = json.loads((self._known(name) / "node.json").read_text())
+        return [
+            "ssh", "-i", str(self.folder / "ssh/id_ed25519"), "-p", str(node["port"]),
+            "-o", "IdentitiesOnly=yes", "-o", f"UserKnownHostsFile={self.folder / 'ssh/known_hosts'}",
+            "-o", "StrictHostKeyChecking=yes", "-o", "GlobalKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
+            f"{node['user']}@{node['address']}", *argv,
+        ]  # fmt: skip
+
+    def _init(self, name: str) -> Process:
+        init = recorded(self._known(name) / "processes.json").get("init")
+        if init is None or not init.alive:
+            raise FleetError(f"lab node {name} is not running", hint=f"fleet lab power {name} on", slug="lab-node-down")
+        return init
+
+    def _node(self, name: str) -> Path:
+        return self.folder / "nodes" / name
+
+    def _known(self, name: str) -> Path:
+        if not (self._node(name) / "node.json").is_file():
+            raise NotFound(f"the lab has no node {name!r}", hint="fleet lab status", slug="unknown-node")
+        return self._node(name)
+
+    def _folders(self) -> list[Path]:
+        nodes = self.folder / "nodes"
+        return sorted(path for path in nodes.iterdir() if path.is_dir()) if nodes.is_dir() else []
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("a") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Locked(
+                    "another fleet lab command works on this lab", where=str(self.folder), slug="lab-locked"
+                ) from None
+            yield
+
+
+def _first_of_each(nodes: Any) -> list[LabNode]:
+    """One node for each pair of system and kernel."""
+    return list({(n.node_class.os["name"], n.node_class.kernel, n.node_class.headers): n for n in nodes}.values())
+
+
+def _own_faults() -> dict[str, dict[str, str]]:
+    loaded: dict[str, dict[str, str]] = json.loads((NODE / "faults.json").read_text())
+    return loaded
+
+
+def _keygen(file: Path, comment: str) -> None:
+    try:
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(file)], check=True)
+    except FileNotFoundError:
+        raise BadInput("ssh-keygen is not installed", hint="apt-get install openssh-client") from None
