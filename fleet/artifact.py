@@ -146,7 +146,7 @@ class ArtifactStore:
                 cause=f"stored sha256 {old.sha256[:12]}…, given {digest[:12]}…",
                 hint="fleet artifact add FILE --replace", slug="artifact-collision",
             )  # fmt: skip
-        what = {} if known is None else {k: v for k, v in asdict(known).items()}
+        what = {} if known is None else asdict(known)
         made = Artifact(name=name, sha256=digest, size=size, at=at, **what)
         note = self.folder / "names" / f"{name}.json"
         note.parent.mkdir(parents=True, exist_ok=True)

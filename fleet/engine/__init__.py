@@ -1,4 +1,4 @@
-"""The engine's port: who calls `tick(rollout, lease)` until a rollout rests, on which machine, after which crash.
+"""The engine's port: who calls `tick` until a rollout rests, on which machine, after which crash.
 
 An engine holds no truth: ids go in, and every decision is made from our own tables inside `tick`. So losing an engine
 costs a `fleet rollout resume`, and another adapter takes the place of this one when it passes the same suite
@@ -20,11 +20,12 @@ Signal = Literal["pause", "resume", "abort"]
 class Progress:
     """What one tick came to. `resting` = nothing more happens before a person or a signal acts, or ever.
 
-    `wait_s` is how long the next tick may wait: 0 = at once.
+    `wait_s` is how long the next tick may wait: 0 = at once. `busy` = steps are under way that a later tick records.
     """
 
     resting: bool
     wait_s: float = 0.0
+    busy: bool = False
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Running:
     fence: int
 
 
-Tick: TypeAlias = Callable[[str, Lease], Progress]
+Tick: TypeAlias = Callable[[str, Lease, bool], Progress]
+"""(rollout, our lease, wind down) -> progress. Winding down means: begin nothing, record what is under way."""
 
 
 class Engine(Protocol):

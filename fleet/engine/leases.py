@@ -73,11 +73,12 @@ class LeaseEngine:
         self._cancelled.discard(rollout)
         lease = self.store.acquire(rollout, self.owner, self.ttl_s, self.clock(), gone)
         with self._kept(lease):
-            while not self.stop.is_set() and rollout not in self._cancelled:
-                progress = self.tick(rollout, lease)
-                if progress.resting:
+            while True:
+                ending = self.stop.is_set() or rollout in self._cancelled
+                progress = self.tick(rollout, lease, ending)
+                if progress.resting or (ending and not progress.busy):
                     return
-                if progress.wait_s > 0:
+                if progress.wait_s > 0 and not self.stop.is_set():
                     self._wake.wait(progress.wait_s)
                     self._wake.clear()
 

@@ -1,0 +1,456 @@
+"""One step on some equal nodes: probe, act, prove by another probe. What was learned comes back; nothing is stored.
+
+The intent has been written before this is called, and may have been written by a process that died since (`again`):
+then whatever runs on the node is waited for first, and a step whose goal is reached already is not acted again. An act
+itself runs under fleet-run on the node, which attaches a second start to the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fleet.core import version
+from fleet.core.errors import BadInput, FleetError
+from fleet.core.model import ComponentFact, Facts, Json, Node, Step, VersionChange
+from fleet.core.plan import start_digest
+from fleet.core.rollout import Do, Outcome
+from fleet.core.vendor import Vendor
+from fleet.drain import Drain
+from fleet.playbook import Play, Playbook, Played, Staged
+from fleet.power import Power
+from fleet.probe import Probed
+from fleet.remote import Transport, sweep
+from fleet.validate import judge
+
+SETTLE_S = 30.0  # how long a node may take after a start until its cards show their values
+POLL_S = 3.0
+_BOOT = "cat /proc/sys/kernel/random/boot_id\n"
+_RUNNING = """\
+run=/var/lib/fleet/bin/fleet-run
+[ -x "$run" ] || exit 0
+"$run" --running
+"""
+# At most once in two minutes for one boot id, whoever asks: a request that was lost is repeated, one under way is not.
+_ONCE = """\
+seen=$(cat /proc/sys/kernel/random/boot_id)
+[ "$seen" = "{boot}" ] || {{ echo other; exit 0; }}
+mark=/var/lib/fleet/asked-{boot}
+mkdir -p /var/lib/fleet
+if ! mkdir "$mark" 2>/dev/null; then
+    [ -n "$(find "$mark" -maxdepth 0 -mmin +2 2>/dev/null)" ] || {{ echo waiting; exit 0; }}
+    touch "$mark"
+fi
+sync
+{act}
+echo asked
+"""
+_REBOOT = "(trap '' HUP; sleep 1; reboot || systemctl reboot || shutdown -r now) </dev/null >/dev/null 2>&1 &"
+
+
+@dataclass(frozen=True)
+class Hands:
+    """Every door that an acting step goes through. `look` probes; `now` gives ISO 8601; `sudo` as for probes."""
+
+    look: Callable[[Sequence[Node]], Iterator[Probed]]
+    transport: Transport
+    playbook: Playbook
+    power: Power
+    drain: Drain
+    vendors: Mapping[str, Vendor]
+    artifact: Callable[[str], Staged]
+    clock: Callable[[], float]
+    now: Callable[[], str]
+    sleep: Callable[[float], None]
+    sudo: bool = True
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One node as a step finds it. `start` = the digest it must have at the first step; `prior` as stored."""
+
+    node: Node
+    start: str
+    given: frozenset[str] = frozenset()
+    boot_id: str = ""
+    prior: Mapping[str, Json] = field(default_factory=dict)
+    now: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Did:
+    """What a step came to on one node, and what was seen on the way."""
+
+    outcome: Outcome
+    probed: Probed | None = None
+    prior: Mapping[str, Json] | None = None
+    output: str = ""
+
+
+@dataclass(frozen=True)
+class Act:
+    """A step to be done: the move, its nodes, and under which names and numbers."""
+
+    move: Do
+    vendor: str
+    subjects: Mapping[str, Subject]
+    rollout: str
+    fence: int
+
+    @property
+    def step(self) -> Step:
+        return self.move.step
+
+    @property
+    def step_id(self) -> str:
+        """The name under which nodes remember it: the same for every start of one attempt."""
+        return f"{self.rollout}.{self.move.direction[0]}{self.move.cursor}.{self.move.attempt}"
+
+    @property
+    def token(self) -> str:
+        """What our cordons carry."""
+        return f"fleet:{self.rollout}"
+
+
+def do(hands: Hands, act: Act) -> dict[str, Did]:
+    """Do the step: a result for each node. Never raises for what a node or a tool does."""
+    results: dict[str, Did] = {}
+    left = dict(act.subjects)
+    priors: dict[str, Mapping[str, Json]] = {}
+    looked: dict[str, Probed] = {}
+    try:
+        if act.move.direction == "forward" and act.move.cursor == 0:
+            for name, seen in _look(hands, left.values()).items():
+                looked[name] = seen
+                refused = _start(left[name], seen)
+                if refused is not None:
+                    results[name] = Did(refused, seen)
+                elif seen.facts is not None:
+                    priors[name] = {**left[name].prior, **_identity(seen.facts)}
+                    left[name] = replace(left[name], prior=priors[name], boot_id=seen.facts.boot_id)
+            left = {name: subject for name, subject in left.items() if name not in results}
+        if left:
+            done = _phase(hands, replace(act, subjects=left))
+            results.update({name: _merge(did, priors.get(name), looked.get(name)) for name, did in done.items()})
+    except FleetError as error:
+        for name in act.subjects:
+            reason = f"{error.slug}: {error.what}" + (f" ({error.cause})" if error.cause else "")
+            results.setdefault(name, Did(Outcome("failed", reason, "operator", error.hint), looked.get(name)))
+    for name in act.subjects:
+        results.setdefault(name, Did(Outcome("ambiguous", "the step gave no result for this node")))
+    return results
+
+
+def _merge(did: Did, prior: Mapping[str, Json] | None, looked: Probed | None) -> Did:
+    both = None if prior is None and did.prior is None else {**(prior or {}), **(did.prior or {})}
+    return replace(did, prior=both, probed=did.probed or looked)
+
+
+def _phase(hands: Hands, act: Act) -> dict[str, Did]:
+    match act.step.phase:
+        case "cordon" | "drain" | "uncordon":
+            return {name: _drain(hands, act, subject) for name, subject in act.subjects.items()}
+        case "reboot":
+            return _reboot(hands, act)
+        case "verify":
+            return _verify(hands, act)
+        case "validate":
+            return _validate(hands, act)
+        case "stage" if not act.step.artifacts:
+            return {name: Did(Outcome("already", "no packages are needed")) for name in act.subjects}
+        case _:
+            return _change(hands, act)
+
+
+# --- looking --------------------------------------------------------------------------------------------------------
+
+
+def _look(hands: Hands, subjects: Iterable[Subject]) -> dict[str, Probed]:
+    return {probed.name: probed for probed in hands.look([subject.node for subject in subjects])}
+
+
+def _start(subject: Subject, seen: Probed) -> Outcome | None:
+    """Why the node cannot begin, or None."""
+    name = subject.node.name
+    hints = {
+        "unknown-key": f"fleet node trust {name}",
+        "key-changed": f"find out why the host key of {name} changed, then fleet node trust {name}",
+        "refused": "check ssh_user and ssh_key",
+        "no-sudo": f"let the login user of {name} use sudo without a password",
+    }
+    if seen.facts is None:
+        return Outcome(
+            "failed", f"{seen.outcome}: {seen.detail}", "operator", hints.get(seen.outcome, f"fleet probe {name}")
+        )
+    if start_digest(seen.facts) not in {subject.start, *subject.given}:
+        return Outcome("stale", "the node is no longer as it was when it was planned")
+    return None
+
+
+def _identity(facts: Facts) -> dict[str, Json]:
+    lasting: list[Json] = [card.uuid or card.serial for card in facts.accelerators if card.uuid or card.serial]
+    return {"count": len(facts.accelerators), "cards": lasting}
+
+
+def same(vendor: Vendor | None, component: str, one: str | None, other: str | None) -> bool:
+    """Whether two versions of a component are one, by the vendor's scheme."""
+    if one is None or other is None:
+        return one is other
+    if one == other:
+        return True
+    scheme = (vendor.schemes.get(component) if vendor else None) or ("kernel" if component == "kernel" else "generic")
+    try:
+        return version.key(one, scheme) == version.key(other, scheme)
+    except BadInput:
+        return False
+
+
+def owed(vendor: Vendor | None, changes: Iterable[VersionChange], facts: Facts) -> str:
+    """What of these changes is not in force, or "" when all is: loaded and installed are both the new version."""
+    for change in changes:
+        fact = facts.components.get(change.component, ComponentFact())
+        known = [(word, value) for word, value in (("loaded", fact.loaded), ("installed", fact.installed)) if value]
+        if change.new is None:
+            if known:
+                return f"{change.component} is still there: {known[0][0]} {known[0][1]}"
+            continue
+        if not known:
+            return f"{change.component} {change.new} is not to be seen on the node"
+        for word, value in known:
+            if not same(vendor, change.component, value, change.new):
+                return f"{change.component} is {value} ({word}), not {change.new}"
+    return ""
+
+
+def _identity_lost(subject: Subject, facts: Facts) -> str:
+    count = subject.prior.get("count")
+    if isinstance(count, int) and len(facts.accelerators) != count:
+        return f"{len(facts.accelerators)} of {count} accelerators answer"
+    before = subject.prior.get("cards")
+    now = {card.uuid or card.serial for card in facts.accelerators if card.uuid or card.serial}
+    if isinstance(before, list) and before and now and not now & {str(card) for card in before}:
+        return "the node came back with other cards: is it the same machine?"
+    return ""
+
+
+def _lookback(seen: Probed | None) -> str:
+    return "the node did not answer" if seen is None else f"{seen.outcome}: {seen.detail}"
+
+
+# --- changing -------------------------------------------------------------------------------------------------------
+
+
+def _wait_idle(hands: Hands, act: Act) -> dict[str, Did]:
+    """Wait until nothing of ours runs on the nodes; those that do not get there."""
+    pending = {name: subject.node for name, subject in act.subjects.items()}
+    deadline = hands.clock() + act.step.limit_s
+    why = dict.fromkeys(pending, "the node did not answer")
+    while pending:
+        for answer in sweep(hands.transport, list(pending.values()), _RUNNING, timeout_s=30, sudo=hands.sudo):
+            if answer.ok and answer.rc == 0:
+                if not answer.stdout.strip():
+                    del pending[answer.name]
+                else:
+                    why[answer.name] = f"{answer.stdout.decode(errors='replace').strip()} still runs on the node"
+            elif answer.detail:
+                why[answer.name] = answer.detail
+        if not pending or hands.clock() >= deadline:
+            break
+        hands.sleep(POLL_S)
+    return {name: Did(Outcome("ambiguous", why[name])) for name in pending}
+
+
+def _change(hands: Hands, act: Act) -> dict[str, Did]:
+    """A phase that a playbook does."""
+    step, results = act.step, {}
+    vendor = hands.vendors.get(act.vendor)
+    if act.move.again and step.phase != "preflight":
+        results.update(_wait_idle(hands, act))
+    left = {name: subject for name, subject in act.subjects.items() if name not in results}
+    goal = step.changes if step.phase in ("remove", "install", "firmware") else ()
+    if goal and all(change.new is not None for change in goal):
+        for name, seen in _look(hands, left.values()).items():
+            if seen.facts is not None and not owed(vendor, goal, seen.facts):
+                results[name] = Did(Outcome("already", "the node has it already"), seen)
+        left = {name: subject for name, subject in left.items() if name not in results}
+    if not left or not hands.playbook.has(act.vendor, step.phase):
+        return results | {name: Did(Outcome("already", "nothing to do in this phase")) for name in left}
+    played = _play(hands, replace(act, subjects=left))
+    good = [left[name] for name in left if played[name].ok]
+    after = _look(hands, good) if goal else {}
+    for name in left:
+        results[name] = _judged(act, vendor, goal, played[name], after.get(name))
+    return results
+
+
+def _play(hands: Hands, act: Act) -> dict[str, Played]:
+    step = act.step
+    play = Play(
+        vendor=act.vendor, phase=step.phase, rollout=act.rollout, step=act.step_id, fence=act.fence,
+        effect=step.effect, changes=step.changes, artifacts=tuple(hands.artifact(name) for name in step.artifacts),
+        arguments={"activation": step.activation, **step.arguments},
+        now={name: subject.now for name, subject in act.subjects.items()}, limit_s=step.limit_s,
+    )  # fmt: skip
+    played = hands.playbook.run(play, [subject.node for subject in act.subjects.values()])
+    return {
+        name: played.get(name, Played(False, "the playbook did not come to it", lost=True)) for name in act.subjects
+    }
+
+
+def _failed(played: Played) -> Outcome:
+    reason = f"{played.slug}: {played.message}" if played.slug else played.message
+    return Outcome("ambiguous" if played.lost else "failed", reason)
+
+
+def _judged(
+    act: Act, vendor: Vendor | None, goal: Sequence[VersionChange], played: Played, after: Probed | None
+) -> Did:
+    if not played.ok:
+        return Did(_failed(played), output=played.transcript)
+    if not goal:
+        return Did(Outcome("done"), output=played.transcript)
+    if after is None or after.facts is None:
+        if act.step.activation in ("reboot", "power_cycle"):
+            return Did(Outcome("done", "what was done shows after the restart"), after, output=played.transcript)
+        return Did(Outcome("ambiguous", _lookback(after)), after, output=played.transcript)
+    for change in goal:
+        fact = after.facts.components.get(change.component, ComponentFact())
+        unmoved = fact.installed is not None and same(vendor, change.component, fact.installed, change.old)
+        if unmoved and not same(vendor, change.component, change.old, change.new) and fact.loaded != change.new:
+            said = f"not-changed: {act.step.phase} ended well, but {change.component} is still {fact.installed}"
+            return Did(Outcome("failed", said), after, output=played.transcript)
+    return Did(Outcome("done"), after, output=played.transcript)
+
+
+def _drain(hands: Hands, act: Act, subject: Subject) -> Did:
+    phase = act.step.phase
+    if phase == "uncordon":
+        before = subject.prior.get("drain")
+        said = hands.drain.uncordon(subject.node, act.token, before if isinstance(before, dict) else {})
+    else:
+        ask = hands.drain.cordon if phase == "cordon" else hands.drain.drain
+        said = ask(subject.node, act.token)
+    prior: dict[str, Json] | None = None
+    if phase == "cordon" and said.state == "done" and "drain" not in subject.prior:
+        prior = {"drain": dict(said.prior)}
+    if said.foreign:
+        return Did(Outcome("failed", f"foreign: {said.reason}", "operator", "ask who took it out of service"))
+    return Did(Outcome(said.state, said.reason if said.state != "done" else ""), prior=prior)
+
+
+# --- starting again -------------------------------------------------------------------------------------------------
+
+
+def _reboot(hands: Hands, act: Act) -> dict[str, Did]:
+    """Restart or power-cycle, and wait until each node has another boot id."""
+    step = act.step
+    cycle = step.activation in ("power_cycle", "hands")
+    results: dict[str, Did] = {}
+    pending = dict(act.subjects)
+    asked: set[str] = set()
+    deadline = hands.clock() + step.limit_s
+    boots = {name: subject.boot_id for name, subject in pending.items()}
+    last = dict.fromkeys(pending, "it does not answer")
+    while pending:
+        up = []
+        nodes = [subject.node for subject in pending.values()]
+        for answer in sweep(hands.transport, nodes, _BOOT, timeout_s=20, sudo=False, retry=False):
+            boot = answer.stdout.decode(errors="replace").strip()
+            if not answer.ok or answer.rc != 0 or not boot:
+                last[answer.name] = answer.detail or "it does not answer"
+                continue
+            last[answer.name] = "it still runs from before"
+            boots[answer.name] = boots[answer.name] or boot
+            if boot != boots[answer.name]:
+                fresh = not act.move.again and answer.name in asked
+                results[answer.name] = Did(Outcome("done" if fresh else "already"))
+                del pending[answer.name]
+            else:
+                up.append(pending[answer.name])
+        for subject in up:
+            name = subject.node.name
+            if cycle and (step.activation == "hands" or not hands.power.available(subject.node)):
+                results[name] = Did(_for_hands(act, name))
+                del pending[name]
+            elif _ask(hands, act, subject.node, boots[name], cycle=cycle):
+                asked.add(name)
+        if hands.clock() >= deadline:
+            break
+        if pending:
+            hands.sleep(POLL_S)
+    for name in pending:
+        reason = f"no-return: not back within {step.limit_s} s: {last[name]}"
+        results[name] = Did(Outcome("failed", reason, "hardware", f"look at the console of {name}"))
+    return results
+
+
+def _for_hands(act: Act, name: str) -> Outcome:
+    off = f", {act.step.off_seconds} s without power" if act.step.off_seconds else ""
+    return Outcome("hands", f"{name} needs a power cycle{off}", "operator", f"power-cycle {name}{off}, then fleet "
+                   f"rollout resume {act.rollout}")  # fmt: skip
+
+
+def _ask(hands: Hands, act: Act, node: Node, boot: str, *, cycle: bool) -> bool:
+    """Ask for the restart, unless it was asked for moments ago; whether it was asked now."""
+    if not all(c in "0123456789abcdefABCDEF-" for c in boot):
+        raise FleetError(f"{node.name} has the boot id {boot[:60]!r}, which is none", slug="bad-boot-id")
+    script = _ONCE.format(boot=boot, act=":" if cycle else _REBOOT)
+    answer = hands.transport.run(node, script, timeout_s=30, sudo=hands.sudo)
+    if not answer.ok or answer.stdout.strip().split(b"\n")[-1:] != [b"asked"]:
+        return False
+    if cycle:
+        hands.power.do(node, "cycle", act.step.off_seconds)
+    return True
+
+
+# --- proving --------------------------------------------------------------------------------------------------------
+
+
+def _verify(hands: Hands, act: Act) -> dict[str, Did]:
+    """The vendor's own look, then a fresh probe: every changed component is loaded in its new version."""
+    results: dict[str, Did] = {}
+    vendor = hands.vendors.get(act.vendor)
+    outputs: dict[str, str] = {}
+    if hands.playbook.has(act.vendor, "verify"):
+        played = _play(hands, act)
+        for name, one in played.items():
+            outputs[name] = one.transcript
+            if not one.ok:
+                results[name] = Did(_failed(one), output=one.transcript)
+    left = {name: subject for name, subject in act.subjects.items() if name not in results}
+    settle = act.step.arguments.get("settle_s")
+    began = hands.clock()
+    patience = float(settle) if isinstance(settle, int | float) else SETTLE_S
+    while left:
+        for name, seen in _look(hands, left.values()).items():
+            if seen.facts is None:
+                result, problem = Outcome("ambiguous", _lookback(seen)), ""
+            else:
+                problem = owed(vendor, act.step.changes, seen.facts) or _identity_lost(left[name], seen.facts)
+                result = Outcome("failed", f"not-in-force: {problem}") if problem else Outcome("done")
+            results[name] = Did(result, seen, output=outputs.get(name, ""))
+        not_ready = any(
+            seen is not None and seen.facts is not None and "not-ready" in seen.facts.statuses.values()
+            for seen in (results[name].probed for name in left)
+        )
+        left = {name: subject for name, subject in left.items() if results[name].outcome.result != "done"}
+        if not left or hands.clock() - began >= (act.step.limit_s if not_ready else min(patience, act.step.limit_s)):
+            break
+        hands.sleep(POLL_S)
+    return results
+
+
+def _validate(hands: Hands, act: Act) -> dict[str, Did]:
+    """The vendor's smoke checks on a fresh probe."""
+    results = {}
+    vendor = hands.vendors.get(act.vendor)
+    for name, seen in _look(hands, act.subjects.values()).items():
+        if seen.facts is None or vendor is None:
+            results[name] = Did(Outcome("ambiguous", _lookback(seen)), seen)
+            continue
+        count = act.subjects[name].prior.get("count")
+        report = judge(seen, vendor, count if isinstance(count, int) else len(seen.facts.accelerators))
+        said = "\n".join(f"{item['result']} {item['name']}: {item.get('detail', '')}" for item in report.checks)
+        bad = report.problem
+        results[name] = Did(Outcome("failed", f"validation: {bad}") if bad else Outcome("done"), seen, output=said)
+    return results

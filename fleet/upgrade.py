@@ -1,0 +1,425 @@
+"""The acting loop of a rollout: snapshot -> next moves -> write the intent -> do the step -> write what came of it.
+
+`tick` is what an engine calls. It decides nothing by itself: `fleet.core.rollout` does, from the stored rows. Steps on
+different groups of nodes run side by side in threads; everything that is stored is stored from the calling thread,
+under the lease. A process may die at any instruction: what it left is an intent without a result, which the next one
+takes up (see `fleet.step`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from fleet.core.budget import Limit, Verdict, unavailable
+from fleet.core.errors import FleetError, StalePlan
+from fleet.core.model import Facts, Json, Lifecycle, Node, Plan
+from fleet.core.nodeset import fold
+from fleet.core.plan import start_digest
+from fleet.core.rollout import (
+    Begin,
+    Change,
+    Do,
+    Finish,
+    Halt,
+    NodeTask,
+    Outcome,
+    Snapshot,
+    State,
+    advance,
+    begin,
+    failing,
+    next_moves,
+    reopened,
+)
+from fleet.core.waves import units
+from fleet.engine import Progress
+from fleet.evidence import EvidenceStore, Origin
+from fleet.inventory.rollouts import Fenced, Lease, Result, Rollout, Rollouts, Stored
+from fleet.step import Act, Did, Hands, Subject, do
+
+POLL_S = 5.0  # between two looks at something that takes its time: a drain, a full budget
+
+
+class Book(Protocol):
+    """What the loop needs of the inventory."""
+
+    def nodes(self, names: Iterable[str] | None = None) -> list[Node]: ...
+    def facts(self, names: Iterable[str] | None = None) -> dict[str, Facts]: ...
+    def record(self, facts: Iterable[Facts], raw: Mapping[str, bytes] | None = None) -> int: ...
+    def set_lifecycle(self, names: Iterable[str], state: Lifecycle) -> None: ...
+    def audit(self, who: str, what: str, at: str, detail: Mapping[str, Json] | None = None) -> None: ...
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One line for whoever watches. `was` and `now` are node states, empty for a line on the rollout itself."""
+
+    rollout: str
+    node: str
+    was: State | str
+    now: State | str
+    step: str
+    result: str
+    reason: str
+
+
+@dataclass
+class _Running:
+    act: Act
+    attempts: Mapping[str, int]
+    tasks: Mapping[str, NodeTask]
+    future: Future[dict[str, Did]]
+
+
+class Upgrade:
+    """Carries out rollouts. One object serves one process; `close` waits for the steps under way."""
+
+    def __init__(
+        self,
+        store: Rollouts,
+        book: Book,
+        hands: Hands,
+        evidence: EvidenceStore,
+        *,
+        origin: Origin = "hardware",
+        operator: str = "",
+        parallel: int = 4,
+        poll_s: float = POLL_S,
+        watch: Callable[[Transition], None] = lambda _: None,
+    ) -> None:
+        self.store = store
+        self.book = book
+        self.hands = hands
+        self.evidence = evidence
+        self.origin = origin
+        self.operator = operator
+        self.parallel = parallel
+        self.poll_s = poll_s
+        self.watch = watch
+        self._pool = ThreadPoolExecutor(max_workers=parallel, thread_name_prefix="step")
+        self._running: dict[str, list[_Running]] = {}
+        self._later: dict[tuple[str, str], float] = {}  # (rollout, node) -> not to be asked again before
+        self._plans: dict[str, Plan] = {}
+        self._told: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Wait for the steps under way. Their results are lost to the tables and found again by the next process."""
+        self._pool.shutdown(wait=True)
+
+    # --- beginning ------------------------------------------------------------------------------------------------
+
+    def start(self, rollout: str, plan: Plan, command: str, matrix: str) -> Rollout:
+        """Store a rollout of that plan. StalePlan when the tables changed; Locked for nodes of another rollout."""
+        if plan.matrix != matrix:
+            raise StalePlan(
+                f"plan {plan.id} was made from other tables than those of today",
+                hint="make it again: fleet plan",
+                slug="stale-matrix",
+            )
+        names = [name for wave in plan.waves for name in wave]
+        together = [tuple(n.name for n in unit) for unit in units(self.book.nodes(names)) if len(unit) > 1]
+        at = self.hands.now()
+        made = self.store.create(rollout, plan, command, together, self.operator, at)
+        self.book.audit(self.operator, "rollout start", at, {"rollout": rollout, "plan": plan.id, "nodes": fold(names)})
+        self._note(rollout, "start", {"plan": plan.id, "matrix": plan.matrix, "nodes": list(names)})
+        return made
+
+    def reopen(self, rollout: str, lease: Lease) -> None:
+        """A person says: go on. What failed so far is accepted, nodes that waited for hands owe their step again."""
+        row = self.store.rollout(rollout)
+        plan, tasks = self._plan(row.plan), self.store.tasks(rollout)
+        now = self.hands.clock()
+        changed = [reopened(plan.groups[s.task.group], s.task, now) for s in tasks.values()]
+        self.store.reopen(
+            lease, [task for task in changed if task != tasks[task.node].task], sum(map(failing, changed))
+        )
+        self.book.audit(self.operator, "rollout resume", self.hands.now(), {"rollout": rollout})
+
+    # --- the tick -------------------------------------------------------------------------------------------------
+
+    def tick(self, rollout: str, lease: Lease, ending: bool) -> Progress:
+        """One round. With `ending` nothing new is begun. Raises Fenced when another process has taken over."""
+        self._collect(rollout, lease, block=False)
+        row = self.store.rollout(rollout)
+        running = self._running.setdefault(rollout, [])
+        if row.finished:
+            return Progress(resting=True)
+        if ending:
+            self._collect(rollout, lease, block=True)
+            busy = bool(self._running[rollout])
+            return Progress(resting=not busy, busy=busy)
+        plan, tasks = self._plan(row.plan), self.store.tasks(rollout)
+        self._settle(rollout, lease, tasks)
+        now = self.hands.clock()
+        held_up = {name for (of, name), until in self._later.items() if of == rollout and until > now}
+        snapshot = Snapshot(
+            plan, row.state, tuple(s.task for s in tasks.values()), row.request, row.forgiven,  # type: ignore[arg-type]
+            frozenset(held_up | {name for run in running for name in run.tasks}), row.units,
+        )  # fmt: skip
+        moved = blocked = False
+        todo: list[Do] = []
+        for move in next_moves(snapshot, now):
+            match move:
+                case Change(task):
+                    self._put(rollout, lease, tasks, [task])
+                    moved = True
+                case Begin():
+                    began, blocked = self._begin(rollout, lease, plan, tasks, move, running)
+                    moved = moved or began
+                case Do():
+                    todo.append(move)
+                case Halt(reason) if row.state != "paused" or reason != row.reason:
+                    self._state(rollout, lease, "paused", reason)
+                case Halt():
+                    pass
+                case Finish(state, reason):
+                    self._finish(rollout, lease, state, reason)
+                    return Progress(resting=True)
+        for move in todo:
+            if len(running) < self.parallel:
+                self._launch(rollout, lease, plan, tasks, move, running)
+        if self._collect(rollout, lease, block=True) or moved:
+            return Progress(resting=False, busy=bool(self._running[rollout]))
+        if running or held_up or blocked:
+            return Progress(resting=False, wait_s=0.0 if running else self.poll_s, busy=bool(running))
+        return Progress(resting=self.store.rollout(rollout).state != "running", wait_s=self.poll_s)
+
+    def _plan(self, plan: str) -> Plan:
+        if plan not in self._plans:
+            self._plans[plan] = self.store.plan(plan)
+        return self._plans[plan]
+
+    def _begin(
+        self,
+        rollout: str,
+        lease: Lease,
+        plan: Plan,
+        tasks: Mapping[str, Stored],
+        move: Begin,
+        running: Sequence[_Running],
+    ) -> tuple[bool, bool]:
+        """Claim places and begin the nodes that got one: (some began, some wait for a place)."""
+        inventory = {node.name: node for node in self.book.nodes()}
+        facts = self.book.facts()
+        claims = self.store.claims()
+        out = {n.name for n in inventory.values() if unavailable(n, facts.get(n.name)) and n.name not in claims}
+        limits = {kind: Limit.parse(str(text)) for kind, text in _table(plan.policy.get("limits")).items()}
+        chunk = int(str(plan.policy.get("chunk", 16)))
+        at_work = sum(s.task.begun for s in tasks.values())
+        wanted = move.units[: max(1, self.parallel * chunk - at_work)]
+        now = self.hands.clock()
+        admitted, refused = self.store.claim(lease, wanted, limits, inventory, out, now)
+        names = [name for unit in admitted for name in unit]
+        if names:
+            rows = []
+            for name in names:
+                stored = tasks[name]
+                prior = stored.prior or {"lifecycle": inventory[name].lifecycle}
+                rows.append((begin(plan.groups[stored.task.group], stored.task, now), prior, None))
+            self.store.set_wave(lease, min(tasks[name].task.wave for name in names), began=now)
+            self.store.put(lease, rows)
+            self.book.set_lifecycle(names, "maintenance")
+            for task, _, _ in rows:
+                self._say(rollout, task.node, "waiting", task.state, "begin", "begun", "")
+        self._blocked(rollout, lease, tasks, refused, alone=not names and not at_work and not running)
+        return bool(names), bool(refused)
+
+    def _blocked(
+        self, rollout: str, lease: Lease, tasks: Mapping[str, Stored], refused: Mapping[str, Verdict], *, alone: bool
+    ) -> None:
+        """Say why nodes wait; pause when waiting cannot help."""
+        changed = []
+        for name, verdict in refused.items():
+            reason = f"budget: {verdict.reason}"
+            if tasks[name].task.reason != reason:
+                changed.append(replace(tasks[name].task, reason=reason))
+        if changed:
+            self.store.put(lease, [(task, None, None) for task in changed])
+        never = next((v for v in refused.values() if v.never), None)
+        others = any(of != rollout for of in self.store.claims().values())
+        if alone and refused and (never is not None or not others):
+            verdict = never or next(iter(refused.values()))
+            self._state(rollout, lease, "paused", f"budget: {verdict.reason}")
+        elif refused:
+            self._once(rollout, f"waiting: budget: {next(iter(refused.values())).reason}")
+
+    def _launch(
+        self, rollout: str, lease: Lease, plan: Plan, tasks: Mapping[str, Stored], move: Do, running: list[_Running]
+    ) -> None:
+        try:
+            nodes = {node.name: node for node in self.book.nodes(move.nodes)}
+        except FleetError as error:  # a node was removed from the inventory while its rollout was under way
+            self._gone(rollout, lease, tasks, move, error)
+            return
+        facts = self.book.facts(move.nodes)
+        owing = {name: tasks[name].task for name in move.nodes}
+        attempts = self.store.intend(lease, list(owing.values()), move.step.phase, self.hands.clock())
+        subjects = {
+            name: Subject(
+                nodes[name], plan.starts.get(name, ""), tasks[name].given, tasks[name].boot_id, tasks[name].prior,
+                facts[name].current() if name in facts else {},
+            )
+            for name in move.nodes
+        }  # fmt: skip
+        act = Act(move, plan.groups[move.group].vendor, subjects, rollout, lease.fence)
+        running.append(_Running(act, attempts, owing, self._pool.submit(do, self.hands, act)))
+
+    def _gone(self, rollout: str, lease: Lease, tasks: Mapping[str, Stored], move: Do, error: FleetError) -> None:
+        there = {node.name for node in self.book.nodes()}
+        reason, now = f"removed: {error.what}", self.hands.clock()
+        lost = [
+            replace(tasks[name].task, state="failed", open="", since=now, reason=reason, owner=self.operator)
+            for name in move.nodes
+            if name not in there
+        ]
+        self._put(rollout, lease, tasks, lost)
+
+    # --- results --------------------------------------------------------------------------------------------------
+
+    def _collect(self, rollout: str, lease: Lease, *, block: bool) -> bool:
+        """Write what finished steps came to; with `block`, wait a little for the first one. Whether any did."""
+        running = self._running.setdefault(rollout, [])
+        if block and running:
+            wait([run.future for run in running], timeout=1.0, return_when=FIRST_COMPLETED)
+        ended = [run for run in running if run.future.done()]
+        for run in ended:
+            running.remove(run)
+            self._write(rollout, lease, run)
+        return bool(ended)
+
+    def _write(self, rollout: str, lease: Lease, run: _Running) -> None:
+        error = run.future.exception()
+        dids = (
+            {name: Did(Outcome("ambiguous", f"internal: {error!r}")) for name in run.tasks}
+            if error is not None
+            else run.future.result()
+        )
+        now = self.hands.clock()
+        group = self._plan(self.store.rollout(rollout).plan).groups[run.act.move.group]
+        self._record(dids)
+        results = []
+        for name, did in dids.items():
+            before = run.tasks[name]
+            task = advance(group, before, did.outcome, now)
+            if did.outcome.result in ("waiting", "ambiguous") and task.begun:
+                self._later[rollout, name] = now + self.poll_s
+            output = self.evidence.blob(did.output.encode()) if did.output else ""
+            self._note(rollout, "step", _evidence(run.act, name, did, output))
+            results.append(_result(run, name, did, task, output))
+        self.store.finish(lease, results, now)
+        for name, did in dids.items():
+            task = next(r.task for r in results if r.task.node == name)
+            was = run.tasks[name].state
+            if task.state != was or task.ended or did.outcome.result in ("failed", "ambiguous", "hands"):
+                reason = did.outcome.reason or (task.reason if task.ended else "")
+                self._say(rollout, name, was, task.state, run.act.step.phase, did.outcome.result, reason)
+
+    def _record(self, dids: Mapping[str, Did]) -> None:
+        facts = [did.probed.facts for did in dids.values() if did.probed is not None and did.probed.facts is not None]
+        raw = {key: data for did in dids.values() if did.probed is not None for key, data in did.probed.raw.items()}
+        if facts:
+            with contextlib.suppress(FleetError):  # a node that was removed meanwhile; its task says so later
+                self.book.record(facts, raw)
+
+    def _put(self, rollout: str, lease: Lease, tasks: Mapping[str, Stored], changed: Sequence[NodeTask]) -> None:
+        self.store.put(lease, [(task, None, None) for task in changed])
+        for task in changed:
+            self._say(rollout, task.node, tasks[task.node].task.state, task.state, "", "", task.reason)
+
+    def _settle(self, rollout: str, lease: Lease, tasks: Mapping[str, Stored]) -> None:
+        """What the end of a node entails: its lifecycle state, then its place in the budgets. Repeated until done."""
+        ours = [name for name, of in self.store.claims().items() if of == rollout and name in tasks]
+        free = []
+        for name in ours:
+            stored = tasks[name]
+            if stored.task.ended and not _waits_for_person(stored.task):
+                with contextlib.suppress(FleetError):  # removed from the inventory
+                    self.book.set_lifecycle([name], _lifecycle(stored))
+                free.append(name)
+        if free:
+            self.store.release(lease, free)
+            for number in {tasks[name].task.wave for name in free}:
+                if all(s.task.ended for s in tasks.values() if s.task.wave == number):
+                    self.store.set_wave(lease, number, ended=self.hands.clock())
+
+    def _finish(self, rollout: str, lease: Lease, state: str, reason: str) -> None:
+        tasks = self.store.tasks(rollout)
+        self._settle(rollout, lease, tasks)
+        self.store.release(lease, list(tasks))
+        self._state(rollout, lease, state, reason)
+
+    def _state(self, rollout: str, lease: Lease, state: str, reason: str) -> None:
+        at = self.hands.now()
+        self._note(rollout, "rollout", {"state": state, "reason": reason})
+        self.store.set_state(lease, state, reason, at)  # type: ignore[arg-type]  # the core's own states
+        self.book.audit(self.operator, f"rollout {state}", at, {"rollout": rollout, "reason": reason})
+        self._say(rollout, "", "", state, "", "", reason)
+
+    def _note(self, rollout: str, kind: str, body: Mapping[str, Json]) -> None:
+        self.evidence.append(rollout, self.hands.now(), self.origin, kind, body)
+
+    def _say(self, rollout: str, node: str, was: str, now: str, step: str, result: str, reason: str) -> None:
+        self.watch(Transition(rollout, node, was, now, step, result, reason))
+
+    def _once(self, rollout: str, text: str) -> None:
+        if self._told.get(rollout) != text:
+            self._told[rollout] = text
+            self._say(rollout, "", "", "", "", "", text)
+
+
+def _table(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, dict) else {}
+
+
+def _waits_for_person(task: NodeTask) -> bool:
+    return task.state == "held" and task.reason.startswith(("hands:", "ambiguous:"))
+
+
+def _lifecycle(stored: Stored) -> Lifecycle:
+    """The lifecycle state that a node has once its part is over."""
+    task, prior = stored.task, str(stored.prior.get("lifecycle") or "ready")
+    left_alone = task.direction == "leave" and task.cursor > 0  # nothing was touched, and it is back in service
+    if task.state == "failed" and not left_alone:
+        return "broken"
+    if task.state == "done" and prior in ("broken", "maintenance"):
+        return "ready"
+    return prior  # type: ignore[return-value]  # it was one when it was stored
+
+
+def _result(run: _Running, name: str, did: Did, task: NodeTask, output: str) -> Result:
+    boot: str | None = None
+    given: str | None = None
+    if did.probed is not None and did.probed.facts is not None:
+        boot = did.probed.facts.boot_id
+        given = start_digest(did.probed.facts) if run.act.step.phase in ("verify", "validate") else None
+    if run.act.step.phase == "reboot":
+        boot = None  # the id before is what proves the restart; the next probe gives the new one
+    return Result(
+        run.attempts[name], did.outcome.result, task, did.outcome.reason, output, boot, did.prior, given,
+    )  # fmt: skip
+
+
+def _evidence(act: Act, name: str, did: Did, output: str) -> dict[str, Json]:
+    seen = did.probed
+    return {
+        "node": name,
+        "phase": act.step.phase,
+        "direction": act.move.direction,
+        "cursor": act.move.cursor,
+        "step": act.step_id,
+        "fence": act.fence,
+        "changes": [[c.component, c.old, c.new] for c in act.step.changes],
+        "artifacts": list(act.step.artifacts),
+        "result": did.outcome.result,
+        "reason": did.outcome.reason,
+        "output": output,
+        "current": dict(seen.facts.current()) if seen is not None and seen.facts is not None else {},
+        "probe": seen.outcome if seen is not None else "",
+    }
+
+
+__all__ = ["Book", "Fenced", "Transition", "Upgrade"]
