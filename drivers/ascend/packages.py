@@ -25,6 +25,7 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (rf"{_HDK}npu-driver-(?P<version>[\w.]+)-\d+\.(?P<arch>{_ARCH})\.(?P<kind>rpm|deb)", "driver"),
         (rf"{_HDK}npu-firmware-(?P<version>[\d.]+)-\d+\.(?P<arch>noarch|all)\.(?P<kind>rpm|deb)", "firmware"),
         (rf"{_HDK}npu_(?P<version>[\w.]+?){_LINUX}\.(?P<kind>zip)", "bundle"),
+        (rf"(?P<chip>(?:A\d+t?|Atlas)-\w+(?:-pro)?)-npu_(?P<version>[\w.]+?){_LINUX}\.(?P<kind>zip)", "bundle"),
         (rf"{_HDK}mcu_(?P<version>[\d.]+)\.(?P<kind>zip)", "mcu"),
         (rf"Atlas-(?P<chip>A5)-hdk-npu-driver_(?P<version>[\w.]+?){_LINUX}\.(?P<kind>run)", "driver"),
         (r"Atlas-(?P<chip>A5)-hdk-npu-firmware_(?P<version>[\d.]+)\.(?P<kind>run)", "firmware"),
