@@ -1,1 +1,20 @@
-"""The compatibility matrix: tables of what exists and what fits, and the solver over them."""
+"""The compatibility matrix: tables of what exists and what fits, and the solver over them.
+
+    matrix = load(settings.matrix_path, settings.vendor_path)
+    answer = solve(matrix, parse_request(text, "request.yaml"))     # Solution | Conflict
+    matrix.model("nvidia", "NVIDIA H100 80GB HBM3")                 # canonical name or None
+    road(matrix, request, target, start)                            # stages or None
+
+The form of the tables is told in compat_matrix/README.md.
+"""
+
+from __future__ import annotations
+
+from compat_matrix.check import check
+from compat_matrix.document import Problem
+from compat_matrix.load import BadMatrix, load
+from compat_matrix.request import parse_request
+from compat_matrix.solve import road, solve
+from compat_matrix.table import Matrix
+
+__all__ = ["BadMatrix", "Matrix", "Problem", "check", "load", "parse_request", "road", "solve"]

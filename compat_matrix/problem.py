@@ -115,7 +115,7 @@ class Problem:
         return [c for g in (self.groups if groups is None else groups) for c in g.constraints]
 
     def domains(self) -> Domains:
-        return tuple(v.full for v in self.variables)
+        return tuple(v.full or 1 for v in self.variables)  # one without values has an impossible group
 
 
 def propagate(constraints: Sequence[Constraint], domains: Domains) -> Domains | None:
@@ -553,3 +553,13 @@ def _contains(wanted: Range, version: str, scheme: str) -> bool:
         return wanted.any or wanted.contains(version, scheme)
     except BadInput:
         return False
+
+
+def recompile(problem: Problem, variables: tuple[Variable, ...]) -> Problem:
+    """The same class with other candidate values: the rules of the tables are compiled anew, policy and wishes are not."""
+    out = Problem(
+        problem.matrix, problem.tables, problem.request, problem.facts, variables, (), problem.carried, problem.left_out
+    )
+    groups = [*_rule_groups(out), *_table_groups(out), *_record_groups(out)]
+    out.groups = tuple(g for g in groups if g.constraints or g.impossible)
+    return out

@@ -1,0 +1,170 @@
+"""What can be wrong in tables that are well formed: contradictions, dead rules, versions nobody knows, broken promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from compat_matrix.case import cases, run_case
+from compat_matrix.document import Problem
+from compat_matrix.facts import NodeClass, holds
+from compat_matrix.load import digest_of, files, read_tables
+from compat_matrix.row import Row, Rule, Scope
+from compat_matrix.table import Matrix, VendorTables
+from fleet.core.errors import BadInput
+from fleet.core.version import Range, key
+
+
+def check(paths: Sequence[str] = (), vendor_path: Sequence[str] = (), expectations: Sequence[str] = ()) -> list[Problem]:
+    """Every problem of the tables, errors and warnings, in the order of files and lines.
+
+    `expectations` are folders of cases (compat_matrix.case) that the tables must answer. Reads the tables anew.
+    """
+    tables = files(paths, vendor_path)
+    raw, problems = read_tables(tables)
+    if not any(p.severity == "error" for p in problems):
+        matrix = Matrix.of(digest_of(tables), raw)
+        for vendor in matrix.tables.values():
+            problems += _vendor(vendor)
+        for folder in expectations:
+            for case in cases(Path(folder)):
+                problems += run_case(matrix, case)
+    return sorted(problems, key=lambda p: (p.path, p.line, p.slug))
+
+
+def _at(row: Row, text: str, slug: str, severity: str = "error") -> Problem:
+    path, _, line = row.at.rpartition(":")
+    return Problem(path, int(line), text, slug, severity)
+
+
+def _vendor(tables: VendorTables) -> Iterator[Problem]:
+    yield from _ranges(tables)
+    yield from _equal_cycles(tables)
+    yield from _contradictions(tables)
+    for row in tables.components.values():
+        seen = {row.component}
+        other = row.releases_of
+        while other:
+            if other in seen:
+                yield _at(row, f"releases_of leads round in a circle: {row.component} -> {row.releases_of}", "cycle")
+                break
+            seen.add(other)
+            other = tables.components[other].releases_of if other in tables.components else ""
+        if row.choose == "always" and not tables.releases.get(row.releases_of or row.component):
+            yield _at(row, f"{row.component} is always chosen, and no release of it is in the tables", "no-releases")
+
+
+def _scopes(rule: Rule) -> Iterator[tuple[str, Range]]:
+    for scope in (rule.when, rule.needs):
+        yield from scope.components.items()
+        if scope.kernel is not None:
+            yield "kernel", scope.kernel
+    yield from rule.pairs.items()
+    for wanted in (rule.from_, rule.to, rule.via):
+        if wanted is not None:
+            yield rule.component, wanted
+
+
+def _ranges(tables: VendorTables) -> Iterator[Problem]:
+    """Ranges that no version can be in, versions that no release has, rules that catch no release."""
+    for rule in tables.rules:
+        for component, wanted in _scopes(rule):
+            row = tables.components.get(component)
+            scheme = row.scheme if row else "kernel" if component == "kernel" else "generic"
+            if _empty(wanted, scheme):
+                yield _at(rule, f"{component} {wanted} is a range that no version can be in", "empty-range")
+                continue
+            releases = tables.releases.get((row.releases_of or component) if row else component, ())
+            if not releases or row is None:
+                continue
+            known = {key(r.version, scheme) for r in releases}
+            names = [v for v in wanted.versions() if not any(_equal(wanted, v, r.version, scheme) for r in releases)]
+            for version in names:
+                if key(version, scheme) not in known:
+                    text = f"{component} {version} is named in a rule and in no row of releases"
+                    yield _at(rule, text, "unknown-version")
+            if not names and not any(_inside(wanted, r.version, scheme) for r in releases):
+                text = f"no release of {component} is in {wanted}: the rule catches nothing yet"
+                yield _at(rule, text, "dead-rule", "warning")
+
+
+def _equal(wanted: Range, named: str, version: str, scheme: str) -> bool:
+    del wanted
+    return _inside(Range.parse(f"=={named}"), version, scheme)
+
+
+def _inside(wanted: Range, version: str, scheme: str) -> bool:
+    try:
+        return wanted.contains(version, scheme)
+    except BadInput:
+        return False
+
+
+def _empty(wanted: Range, scheme: str) -> bool:
+    """Whether each alternative has a lower bound above its upper one."""
+    for terms in wanted.alternatives:
+        lows = [t for t in terms if t.op in (">", ">=", "==")]
+        highs = [t for t in terms if t.op in ("<", "<=", "==")]
+        if not any(_crossed(low.values[0], low.op, high.values[0], high.op, scheme) for low in lows for high in highs):
+            return False
+    return True
+
+
+def _crossed(low: str, low_op: str, high: str, high_op: str, scheme: str) -> bool:
+    del scheme  # bounds may be shorter than a version of the scheme: the generic order fits all of them
+    try:
+        a, b = key(low, "generic"), key(high, "generic")
+    except BadInput:
+        return False
+    return a > b or (a == b and (low_op == ">" or high_op == "<"))
+
+
+def _equal_cycles(tables: VendorTables) -> Iterator[Problem]:
+    """Equalities that lead round in a circle: one of them is said twice, and an override of one would not be seen."""
+    parent: dict[str, str] = {}
+
+    def root(name: str) -> str:
+        while parent.setdefault(name, name) != name:
+            name = parent[name]
+        return name
+
+    for rule in tables.rules:
+        if rule.relation != "equals":
+            continue
+        first, *rest = rule.components
+        for other in rest:
+            a, b = root(first), root(other)
+            if a == b:
+                text = f"{first} = {other} follows from equalities before it: a circle of equals"
+                yield _at(rule, text, "equals-cycle")
+            parent[a] = b
+
+
+def _contradictions(tables: VendorTables) -> Iterator[Problem]:
+    """Two demands on one component that no release can meet together, for some model whatever else is chosen."""
+    told: set[tuple[str, str]] = set()
+    for model in tables.models:
+        facts = NodeClass(tables.name, model.name, model.architecture, frozenset(model.tags), 1, "", "", "", "")
+        demands: dict[str, list[tuple[Rule, Range]]] = {}
+        for rule in tables.rules:
+            plain = not rule.when.components and not rule.when.flags and not rule.when.os and rule.when.kernel is None
+            if rule.relation == "requires" and plain and holds(rule.when, facts) and _facts_free(rule.needs):
+                for component, wanted in rule.needs.components.items():
+                    demands.setdefault(component, []).append((rule, wanted))
+        for component, found in demands.items():
+            row = tables.components.get(component)
+            releases = tables.releases.get((row.releases_of or component) if row else component, ())
+            if not releases or row is None:
+                continue
+            for i, (first, a) in enumerate(found):
+                for second, b in found[i + 1 :]:
+                    fits = [r for r in releases if _inside(a, r.version, row.scheme)]
+                    both = [r for r in fits if _inside(b, r.version, row.scheme)]
+                    if fits and not both and (first.at, second.at) not in told:
+                        told.add((first.at, second.at))
+                        text = f"{component} {b} contradicts {a} of {first.at} for {model.name}"
+                        yield _at(second, text, "contradiction")
+
+
+def _facts_free(scope: Scope) -> bool:
+    return not (scope.model or scope.architecture or scope.tag or scope.arch or scope.os or scope.kernel)
