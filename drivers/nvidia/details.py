@@ -84,14 +84,15 @@ def _one_log(command: Command, lines: list[str]) -> Reading | None:
         cuda = re.match(r"\d+\.\d+(?!\S)", head.get(key, ""))
         if cuda:
             draft.components.setdefault("cuda", cuda.group())
-    if not blocks or last_is_title or (not excerpt and _is_cut(command, [fields for _, fields in blocks])):
+    attached = number(head.get("attached gpus"))
+    fewer = isinstance(attached, int) and attached > len(blocks)
+    lacking = fewer and not command.has("-i", "--id")
+    if not blocks or last_is_title or (not excerpt and (lacking or _is_cut(command, [f for _, f in blocks]))):
         draft.status, draft.note = "failed", "the log breaks off"
         if not excerpt:
             return draft.done() if driver else nothing(command.text, "no intact header")
-    attached = number(head.get("attached gpus"))
-    selected = excerpt or (isinstance(attached, int) and attached > len(blocks))  # then the position is not the index
     for position, (bus, fields) in enumerate(blocks):
-        draft.accelerators.append(_text_card(bus, fields, None if selected else position))
+        draft.accelerators.append(_text_card(bus, fields, None if excerpt or fewer else position))
     gsp = next((v for _, fields in blocks if (v := version(fields.get("gsp firmware version")))), None)
     say(draft.components, "gsp", gsp)
     _finish(draft, attached)

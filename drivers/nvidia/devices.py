@@ -44,6 +44,9 @@ def lspci(command: str, text: str) -> Reading | None:
                 draft.accelerators.append({"bus_id": bus_id(named.group("bus"))})
     if not seen:
         return None
+    last = text[text.rfind("\n") + 1 :]
+    if last.strip() and not (_NUMERIC.match(last) or _SHORT.match(last) or _NAMED.match(last)) and re.match(_BUS, last):
+        return Draft(command, "failed", note="the list breaks off").done()
     if switches:
         draft.more["switches"] = switches
     return draft.done()

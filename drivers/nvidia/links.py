@@ -51,7 +51,7 @@ def speeds(command: str, text: str) -> Reading | None:
         elif any(words in line for words in _UNSUPPORTED):
             refused = True
             seen[-1] = [-1.0]
-        elif i == len(lines) - 1 and "Link" in line:
+        elif i == len(lines) - 1 and ("Link" in line or not text.endswith("\n")):
             seen[-1] = []  # the last line is cut
             break
     if not draft.accelerators or not any(seen):
@@ -67,7 +67,8 @@ def speeds(command: str, text: str) -> Reading | None:
         if len(set(up)) == 1:
             link_row["speed_gbps"] = up[0]
         draft.links.append(link_row)
-    draft.links.sort(key=lambda row: [card["index"] for card in draft.accelerators].index(row["index"]))
+    order = {card["index"]: place for place, card in enumerate(draft.accelerators)}
+    draft.links.sort(key=lambda row: order[row["index"]])
     if refused and not draft.links:
         draft.status, draft.note = "unsupported", "no NVLink is to be seen on this device or in this mode"
     return draft.done()

@@ -36,13 +36,15 @@ def csv_form(command: Command, text: str) -> Reading | None:
     draft = Draft(command.text)
     count: int | float | None = None
     cut = False
+    last = max((i for i, line in enumerate(lines) if line.strip()), default=0)
     for i in range(start, len(lines)):
         line = lines[i].strip()
         if not line:
             continue
         cells = [cell.strip() for cell in line.split(", ")]
         if len(cells) != len(titles):
-            cut |= not any(rest.strip() for rest in lines[i + 1 :]) and (len(cells) > 1 or len(titles) > 1)
+            # A last line that is short is a cut row; one word with an end of line is the shell's.
+            cut |= i >= last and (len(cells) > 1 or (i == len(lines) - 1 and len(titles) > 1))
             continue
         if [_column(cell) for cell in cells] == titles:
             continue  # the header again
@@ -55,7 +57,8 @@ def csv_form(command: Command, text: str) -> Reading | None:
         cards[key] = card
         say(draft.components, "driver", version(row.get("kmd_version")) or version(row.get("driver_version")))
         count = number(present(row.get("count")))
-    if cut or not cards:
+    lacking = isinstance(count, int) and count > len(cards) and not command.has("-i", "--id")
+    if cut or lacking or not cards:
         if start == 0:
             return None  # no header was seen: these lines are something else
         return Draft(command.text, "failed", note="the rows break off").done()
