@@ -9,10 +9,11 @@ from fleet.core.model import Json
 from fleet.core.vendor import Reading, unparsed
 
 _VERSION = re.compile(r"v?(\d+(?:\.\w+)+)", re.A)
+_PLACE = re.compile(r"((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\s", re.I)
 _MISSING = ("No such file or directory", "not found", "does not exist")
 _ERRORS = ("vermagic", "version magic", "Invalid module format")
 _LOG_LINE = re.compile(
-    r"(?:<\d+>)?\[ *\d+\.\d+\]|\[\w{3} \w{3} +\d|[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d |\d{4}-\d\d-\d\dT"
+    r"(?:<\d+>)?\[ {0,9}\d+\.\d+\]|\[\w{3} \w{3} |[A-Z][a-z]{2} {1,2}\d+ \d\d:\d\d:|\d{4}-\d\d-\d\dT"
 )
 
 
@@ -42,7 +43,7 @@ def read_dkms(command: str, text: str) -> Reading:
     """`dkms status`: `biren/1.11.0, 5.15.0-119-generic, x86_64: installed`."""
     modules: list[Json] = []
     for line in text.split("\n"):
-        match = re.match(r"\s*(biren)(?:/|, )([\w.]+)(?:, ([^,\s]+), ([\w]+))?: (\w+)", line)
+        match = "biren" in line and re.match(r"\s*(biren)(?:/|, )([\w.]+)(?:, ([^,\s]+), ([\w]+))?: (\w+)", line)
         if match:
             name, found, kernel, _, state = match.groups()
             modules.append({"name": name, "version": found, "kernel": kernel or "", "state": state})
@@ -61,7 +62,7 @@ def read_packages(command: str, text: str) -> Reading:
             known = True
             if words[0][1] == "i" and words[1].startswith(("biren", "sudcgm", "succl")):
                 packages[words[1].partition(":")[0]] = words[2]
-        elif len(words) == 1:
+        elif len(words) == 1 and len(line) < 200:
             match = re.fullmatch(
                 r"([A-Za-z][\w+.-]*?)-(\d[\w.+~^]*-[\w.+~^]+?)(?:\.(?:x86_64|aarch64|noarch))?", words[0]
             )
@@ -78,7 +79,7 @@ def read_pci(command: str, text: str) -> Reading:
     cards: list[dict[str, Json]] = []
     known = False
     for line in text.split("\n"):
-        place = re.match(r"((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\s", line, re.I)
+        place = _PLACE.match(line) if ":" in line[:8] else None
         if not place:
             continue
         known = True
@@ -95,6 +96,8 @@ def read_kernel_log(command: str, text: str) -> Reading:
     known = False
     replays = 0
     for line in text.split("\n"):
+        if not line:
+            continue
         known = known or _LOG_LINE.match(line) is not None or "biren" in line
         replays += "pcie_replay_count increment exceed max_pcie_replays" in line
     if not known:

@@ -2,8 +2,8 @@
 
 The driver package has a version of its own (its train): `metax-driver-3.9.0.14-deb-x86_64.run` holds KMD 3.10.14. Only
 two pairs are public (trains.csv). A package whose train is not in that table is kept in the artifact store under
-`metax-driver-kmd-<KMD>-<kind>-<arch>.run`, and a VBIOS whose build number is not known as `mxvbios-<version>-<chip>.bin`:
-the person who adds the file has looked into it. fleet never guesses a train or a build.
+`metax-driver-kmd-<KMD>-<kind>-<arch>.run`, and a VBIOS whose build number is not known under
+`mxvbios-<version>-<chip>.bin`: the person who adds the file has looked into it. fleet never guesses a train or a build.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from fleet.core.model import Json
 from fleet.core.vendor import Reading, unparsed
 
 _START = re.compile(r"^\{", re.M)
+_TRIES = 16  # braces in the noise before the object; an error costs a walk over the whole text
 _COMPONENTS = {"smi_version": "smi", "maca_version": "toolkit", "hpcc_version": "toolkit", "driver_version": "driver"}
 
 
@@ -23,11 +24,13 @@ def read(command: str, text: str) -> Reading:
     found: dict[str, Json] | None = None
     decoder = json.JSONDecoder()
     at = 0
-    while match := _START.search(text, at):
+    failures = 0
+    while failures < _TRIES and (match := _START.search(text, at)):
         try:
             candidate, at = decoder.raw_decode(text, match.start())
         except json.JSONDecodeError as error:
             at = max(error.pos, match.start() + 1)
+            failures += 1
             continue
         except (RecursionError, ValueError):
             return unparsed("metax", command, "the JSON is nested too deeply or holds a number that is too long")

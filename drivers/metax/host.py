@@ -12,7 +12,7 @@ _VERSION = re.compile(r"v?(\d+(?:\.\w+)+)", re.A)
 _EID = re.compile(r"EID \(([^()]{1,64})\): (0x[0-9A-Fa-f]{1,8})(?:, ?(.*))?")
 _ORIGIN = re.compile(r"\b(METAX|MXGVM|MXCD|MARS|HTCD|SDK)\.(?:B([0-9A-Fa-f]{3,8})\.)?")
 _LOG_LINE = re.compile(
-    r"(?:<\d+>)?\[ *\d+\.\d+\]|\[\w{3} \w{3} +\d|[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d |\d{4}-\d\d-\d\dT"
+    r"(?:<\d+>)?\[ {0,9}\d+\.\d+\]|\[\w{3} \w{3} |[A-Z][a-z]{2} {1,2}\d+ \d\d:\d\d:|\d{4}-\d\d-\d\dT"
 )
 _PACKAGES = re.compile(r"^(?:metax|mxsmt|mxfw|mxgvm|maca|mxmaca)[\w.+-]*$", re.A)
 _RPM = re.compile(r"([A-Za-z][\w+.-]*?)-(\d[\w.+~^]*-[\w.+~^]+?)(?:\.(?:x86_64|aarch64|noarch))?", re.A)
@@ -21,6 +21,7 @@ _LSPCI = re.compile(
     r"(?:([0-9a-f]{4}):\s+)?.*?\[?((?:9999|2020|3030):[0-9a-f]{4})\b",
     re.I,
 )
+_PLACE = re.compile(r"((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\s", re.I)
 _MISSING = ("No such file or directory", "not found", "does not exist")
 
 
@@ -71,7 +72,7 @@ def read_packages(command: str, text: str) -> Reading:
             known = True
             if words[0][1] == "i" and _PACKAGES.match(words[1].partition(":")[0]):
                 packages[words[1].partition(":")[0]] = words[2]
-        elif len(words) == 1 and (match := _RPM.fullmatch(words[0])):
+        elif len(words) == 1 and len(line) < 200 and (match := _RPM.fullmatch(words[0])):
             known = True
             if _PACKAGES.match(match[1]):
                 packages[match[1]] = match[2]
@@ -84,7 +85,7 @@ def read_dkms(command: str, text: str) -> Reading:
     """`dkms status`: `metax/3.10.14, 5.15.0-72-generic, x86_64: installed`."""
     modules: list[Json] = []
     for line in text.split("\n"):
-        match = re.match(r"\s*(metax|mxgvm)(?:/|, )([\w.]+)(?:, ([^,\s]+), ([\w]+))?: (\w+)", line)
+        match = ": " in line and re.match(r"\s*(metax|mxgvm)(?:/|, )([\w.]+)(?:, ([^,\s]+), ([\w]+))?: (\w+)", line)
         if match:
             name, found, kernel, _, state = match.groups()
             modules.append({"name": name, "version": found, "kernel": kernel or "", "state": state})
@@ -98,6 +99,8 @@ def read_kernel_log(command: str, text: str) -> Reading:
     faults: list[dict[str, Json]] = []
     known = False
     for line in text.split("\n"):
+        if not line:
+            continue
         origin = _ORIGIN.search(line) if "." in line else None
         known = known or origin is not None or _LOG_LINE.match(line) is not None
         match = _EID.search(line) if origin and "EID (" in line else None
@@ -126,7 +129,7 @@ def read_pci(command: str, text: str) -> Reading:
     cards: list[dict[str, Json]] = []
     known = False
     for line in text.split("\n"):
-        if not re.match(r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\s", line, re.I):
+        if ":" not in line[:8] or not _PLACE.match(line):
             continue
         known = True
         match = _LSPCI.match(line[:400])

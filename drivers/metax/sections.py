@@ -1,4 +1,4 @@
-"""`mx-smi -L` and the pages of `mx-smi --show-…` and `--count-ecc`: a head for each card, then `label : value` lines."""
+"""`mx-smi -L` and the pages of `--show-…` and `--count-ecc`: a head for each card, then `label : value` lines."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ _EXPECTED: dict[str, frozenset[str]] = {
 }
 _COMPONENTS = {"maca": "toolkit", "hpcc": "toolkit", "bios": "firmware", "kmd": "driver", "mcu": "mcu"}
 _MATRIX = re.compile(r"--show-(?:ap-usage|dpm|core-usage|process|all-process|vpu|event)")  # rows without a colon
+
+
+_MOST_CARDS = 1024  # an end to reading, far above any node
 
 
 @dataclass
@@ -153,6 +156,9 @@ def _pages(lines: list[str]) -> list[_Page]:
             page.attached = int(match[1])
         elif match := _HEAD.match(line):
             group = ""
+            if len(page.sections) >= _MOST_CARDS:
+                page.wrong = "more cards than any node has"
+                break
             page.sections.append(_Section(int(match[1]), match[2], bus_id(match[3])))
         elif line.strip() == "End of Log":
             page.ended = True

@@ -1,7 +1,7 @@
 """From one stage of a road to the steps on a node.
 
-Order of the vendor's guide: old SDK away, driver first, VBIOS second, cold reboot, SDK, verify. The VBIOS goes to one card
-first; if the vendor's own check then says that driver and VBIOS do not fit, nothing else is flashed.
+Order of the vendor's guide: old SDK away, driver first, VBIOS second, cold reboot, SDK, verify. The VBIOS goes to one
+card first; if the vendor's own check then says that driver and VBIOS do not fit, nothing else is flashed.
 """
 
 from __future__ import annotations
