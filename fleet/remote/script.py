@@ -92,7 +92,9 @@ trap '_g=1' USR1
 """
 
 
-def build(sections: Iterable[Section], nonce: str, *, section_bytes: int = SECTION_BYTES) -> str:
+def build(
+    sections: Iterable[Section], nonce: str, *, section_bytes: int = SECTION_BYTES, give_up_s: int = GIVE_UP_S
+) -> str:
     """The script that runs `sections` in order and marks them with `nonce` (hex digits). ValueError for bad names."""
     if not _NONCE.match(nonce):
         raise ValueError(f"a nonce is 8 to 64 hex digits, not {nonce!r}")
@@ -102,7 +104,7 @@ def build(sections: Iterable[Section], nonce: str, *, section_bytes: int = SECTI
             raise ValueError(f"a section cannot be called {section.name!r}")
         body.append(_section(section))
     return (
-        f"FLEET_NONCE={nonce}\nfleet_main() {{\n_n=$FLEET_NONCE; _cap={section_bytes // 1024 * 1024}; _give={GIVE_UP_S}"
+        f"FLEET_NONCE={nonce}\nfleet_main() {{\n_n=$FLEET_NONCE; _cap={section_bytes // 1024 * 1024}; _give={give_up_s}"
         f"{_HEAD}{''.join(body)}_m done\n}}\nfleet_main\nexit 0\n"
     )
 
