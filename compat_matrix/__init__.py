@@ -2,6 +2,7 @@
 
     matrix = load(settings.matrix_path, settings.vendor_path)
     answer = solve(matrix, parse_request(text, "request.yaml"))     # Solution | Conflict
+    answer = solve(matrix, request_of(facts, Policy(), {"driver": "580.*"}))
     matrix.model("nvidia", "NVIDIA H100 80GB HBM3")                 # canonical name or None
     road(matrix, request, target, start)                            # stages or None
 
@@ -13,8 +14,8 @@ from __future__ import annotations
 from compat_matrix.check import check
 from compat_matrix.document import Problem
 from compat_matrix.load import BadMatrix, load
-from compat_matrix.request import parse_request
+from compat_matrix.request import parse_request, request_of
 from compat_matrix.solve import road, solve
 from compat_matrix.table import Matrix
 
-__all__ = ["BadMatrix", "Matrix", "Problem", "check", "load", "parse_request", "road", "solve"]
+__all__ = ["BadMatrix", "Matrix", "Problem", "check", "load", "parse_request", "request_of", "road", "solve"]

@@ -1,15 +1,15 @@
 """Expectations as folders: `<name>/request.yaml` with `<name>/expect.yaml`, for tests and for `fleet matrix check`.
 
-    kind: Solution                        # or Conflict
-    stack: {driver: "580.*"}              # component: range that the answer must be in
-    absent: [fabricmanager]               # components that must not be in the stack
-    level: vendor                         # the weakest evidence it rests on
-    stages: 1                             # length of the road
-    order: [firmware, driver]             # in which these components change, over all stages
-    reboot: [reboot]                      # the activation of each stage
-    back: true                            # whether there is a way back
-    reasons: {driver: ["words"]}          # text that some reason of the component contains
-    causes: ["words"]                     # text that some cause of a Conflict contains
+kind: Solution                        # or Conflict
+stack: {driver: "580.*"}              # component: range that the answer must be in
+absent: [fabricmanager]               # components that must not be in the stack
+level: vendor                         # the weakest evidence it rests on
+stages: 1                             # length of the road
+order: [firmware, driver]             # in which these components change, over all stages
+reboot: [reboot]                      # the activation of each stage
+back: true                            # whether there is a way back
+reasons: {driver: ["words"]}          # text that some reason of the component contains
+causes: ["words"]                     # text that some cause of a Conflict contains
 """
 
 from __future__ import annotations

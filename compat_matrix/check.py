@@ -1,4 +1,4 @@
-"""What can be wrong in tables that are well formed: contradictions, dead rules, versions nobody knows, broken promises."""
+"""What can be wrong in well-formed tables: contradictions, dead rules, versions nobody knows, broken promises."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from fleet.core.errors import BadInput
 from fleet.core.version import Range, key
 
 
-def check(paths: Sequence[str] = (), vendor_path: Sequence[str] = (), expectations: Sequence[str] = ()) -> list[Problem]:
+def check(
+    paths: Sequence[str] = (), vendor_path: Sequence[str] = (), expectations: Sequence[str] = ()
+) -> list[Problem]:
     """Every problem of the tables, errors and warnings, in the order of files and lines.
 
     `expectations` are folders of cases (compat_matrix.case) that the tables must answer. Reads the tables anew.
@@ -82,7 +84,10 @@ def _ranges(tables: VendorTables) -> Iterator[Problem]:
             for version in names:
                 if key(version, scheme) not in known:
                     text = f"{component} {version} is named in a rule and in no row of releases"
-                    yield _at(rule, text, "unknown-version")
+                    others = len(names) < len(wanted.versions()) or any(
+                        _inside(wanted, r.version, scheme) for r in releases
+                    )
+                    yield _at(rule, text, "unknown-version", "warning" if others else "error")
             if not names and not any(_inside(wanted, r.version, scheme) for r in releases):
                 text = f"no release of {component} is in {wanted}: the rule catches nothing yet"
                 yield _at(rule, text, "dead-rule", "warning")

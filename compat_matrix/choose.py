@@ -89,7 +89,10 @@ class Objective:
 
     def bound(self, domains: Domains) -> Cost:
         """A cost that no choice within the domains is below; the exact cost when each domain has one value."""
-        parts: dict[str, tuple[int, ...]] = {"record": (-self._record(domains),), "dislikes": (self._dislikes(domains),)}
+        parts: dict[str, tuple[int, ...]] = {
+            "record": (-self._record(domains),),
+            "dislikes": (self._dislikes(domains),),
+        }
         for name in ("legacy", "stale", "changes", "rank"):
             table: Sequence[Sequence[int]] = getattr(self.weights, name)
             parts[name] = (sum(min(row[i] for i in bits(d)) for row, d in zip(table, domains, strict=True)),)
@@ -129,9 +132,7 @@ class Objective:
 
 
 def _supported(constraint: Constraint, domains: Domains) -> bool:
-    return any(
-        all(domains[v] & m for v, m in zip(constraint.variables, row, strict=True)) for row in constraint.rows
-    )
+    return any(all(domains[v] & m for v, m in zip(constraint.variables, row, strict=True)) for row in constraint.rows)
 
 
 def best(problem: Problem, strategy: str) -> tuple[Domains, Cost, Objective] | None:

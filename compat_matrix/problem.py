@@ -7,16 +7,18 @@ constraints are what an explanation may leave out.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from compat_matrix.facts import NodeClass, holds
 from compat_matrix.row import ComponentRow, Record, Release, Row, Rule, Scope, level_rank
+from compat_matrix.schema import BASE_SCHEMES
 from compat_matrix.table import Matrix, VendorTables
 from fleet.core.errors import BadInput
 from fleet.core.model import LEVELS, Reason, Request, Source
-from fleet.core.version import Range, key, valid
+from fleet.core.version import Range, Term, bound_key, key, valid
 
 Domains: TypeAlias = tuple[int, ...]
 GroupKind = Literal["wish", "channel", "level", "requires", "forbids", "equals", "pairs", "record", "hardware"]
@@ -33,6 +35,7 @@ class Variable:
     releases: tuple[tuple[Release, ...], ...]  # the rows of each value that hold here; () = not listed
     admitted: int  # mask: channel and level admitted by the policy, or named by the wish
     current: int | None  # index of the value that is there now
+    ladder: Ladder
 
     @property
     def full(self) -> int:
@@ -40,18 +43,76 @@ class Variable:
 
     @property
     def scheme(self) -> str:
-        return self.row.scheme if self.row else "generic"
+        return self.row.scheme if self.row else BASE_SCHEMES.get(self.component, "generic")
 
     def mask(self, wanted: Range) -> int:
         """The values in a range; a value that has not the scheme's form is in none but `*`."""
+        return self.ladder.mask(wanted)
+
+    def only(self, versions: Iterable[str]) -> Variable:
+        """The same component with these values; those that were not among the values are not listed."""
+        kept = tuple(dict.fromkeys([*(v for v in self.values if v in versions), *versions]))
+        releases = tuple(self.releases[self.values.index(v)] if v in self.values else () for v in kept)
+        return Variable(self.component, self.row, kept, releases, (1 << len(kept)) - 1, None, Ladder(kept, self.scheme))
+
+
+class Ladder:
+    """The values of a variable in their order, with the masks of the ranges that were asked before.
+
+    A comparison with a bound is a slice of the ordered values, found by bisection; what is no slice (patterns, kernels
+    with tags, builds of Ascend versions) is tried value by value.
+    """
+
+    def __init__(self, values: tuple[str, ...], scheme: str) -> None:
+        self.values, self.scheme = values, scheme
+        self.full = (1 << len(values)) - 1
+        self.masks: dict[Range, int] = {}
+        self._sliced = scheme not in ("kernel", "ascend_hdk")
+        order = sorted((key(v, scheme), i) for i, v in enumerate(values) if valid(v, scheme))
+        self._keys = [k for k, _ in order]
+        self._prefix = [0]  # mask of the n lowest values
+        for _, i in order:
+            self._prefix.append(self._prefix[-1] | 1 << i)
+
+    def mask(self, wanted: Range) -> int:
+        found = self.masks.get(wanted)
+        if found is None:
+            found = self.masks[wanted] = self._mask(wanted)
+        return found
+
+    def _mask(self, wanted: Range) -> int:
         if wanted.any:
             return self.full
         out = 0
-        for i, value in enumerate(self.values):
+        for terms in wanted.alternatives:
+            part = self._prefix[-1]
+            for term in terms:
+                part &= self._term(term)
+            out |= part
+        return out
+
+    def _term(self, term: Term) -> int:
+        if term.op == "*":
+            return self._prefix[-1]
+        if self._sliced and term.op != "in":
             try:
-                out |= wanted.contains(value, self.scheme) << i
+                bound = bound_key(term.values[0], self.scheme)
             except BadInput:
-                continue
+                return 0
+            below = self._prefix[bisect_left(self._keys, bound)]
+            up_to = self._prefix[bisect_right(self._keys, bound)]
+            every = self._prefix[-1]
+            return {
+                "<": below, "<=": up_to, ">": every & ~up_to, ">=": every & ~below, "==": up_to & ~below,
+                "!=": every & ~(up_to & ~below),
+            }[term.op]  # fmt: skip
+        out = 0
+        for i, value in enumerate(self.values):
+            if self._prefix[-1] >> i & 1:
+                try:
+                    out |= term.holds(value, self.scheme) << i
+                except BadInput:
+                    continue
         return out
 
 
@@ -177,7 +238,7 @@ def feasible(problem: Problem, groups: Iterable[Group]) -> bool:
 def compile_problem(matrix: Matrix, request: Request, facts: NodeClass) -> Problem:
     """The problem of one class. What cannot be satisfied at all is in it as an `impossible` group."""
     tables = matrix.tables[request.vendor]
-    variables, carried, left_out, groups = _variables(matrix, tables, request, facts)
+    variables, carried, left_out, groups = variables_of(matrix, tables, request, facts)
     problem = Problem(matrix, tables, request, facts, variables, (), carried, left_out)
     groups += _rule_groups(problem)
     groups += _table_groups(problem)
@@ -198,7 +259,7 @@ def request_source(section: str) -> Source:
     return Source("the request", section)
 
 
-def _variables(
+def variables_of(
     matrix: Matrix, tables: VendorTables, request: Request, facts: NodeClass
 ) -> tuple[tuple[Variable, ...], dict[str, str], dict[str, Reason], list[Group]]:
     found: list[Variable] = []
@@ -222,17 +283,20 @@ def _variables(
         if not releases and current and not wished:
             carried[name] = current
         elif row.choose == "always" or wished or current:
-            found.append(_variable(row, releases, current, request))
+            found.append(_variable(matrix, row, releases, current, request))
     for name, version in request.current.items():
         if name not in tables.components and name not in ("os", "kernel"):
             if name == "gcc":
-                found.append(Variable(name, None, (version,), ((),), 1, 0))
+                found.append(Variable(name, None, (version,), ((),), 1, 0, Ladder((version,), BASE_SCHEMES[name])))
             else:
                 carried[name] = version
     for name, wanted in request.wish.items():
         if name not in tables.components and name not in ("os", "kernel", "gcc"):
             text = f"the tables of {tables.name} have no component {name}"
-            reasons = (Reason(f"you wish {name} {wanted}", request_source(f"wish.{name}")), Reason(text, tables_source(tables)))
+            reasons = (
+                Reason(f"you wish {name} {wanted}", request_source(f"wish.{name}")),
+                Reason(text, tables_source(tables)),
+            )
             groups.append(Group(f"wish:{name}", "hardware", (), (), reasons, True))
     groups += _fact_wishes(request, facts)
     return tuple(found), carried, left_out, groups
@@ -289,7 +353,7 @@ def _releases(tables: VendorTables, row: ComponentRow, facts: NodeClass) -> dict
 
 
 def _variable(
-    row: ComponentRow, releases: Mapping[str, Sequence[Release]], current: str | None, request: Request
+    matrix: Matrix, row: ComponentRow, releases: Mapping[str, Sequence[Release]], current: str | None, request: Request
 ) -> Variable:
     policy = request.policy
     wish = request.wish.get(row.component) or request.wish.get(row.releases_of)
@@ -320,7 +384,10 @@ def _variable(
             if CHANNEL_RANK[release.channel] <= limit or by_name or (row.choose == "keep" and version == there):
                 admitted |= 1 << i
     index = order.index(there) if there is not None else None
-    return Variable(row.component, row, order, tuple(tuple(values[v]) for v in order), admitted, index)
+    ladder: Ladder | None = matrix.ladders.get((row.scheme, order))
+    if ladder is None:
+        ladder = matrix.ladders[(row.scheme, order)] = Ladder(order, row.scheme)
+    return Variable(row.component, row, order, tuple(tuple(values[v]) for v in order), admitted, index, ladder)
 
 
 def _conditions(problem: Problem, scope: Scope) -> list[tuple[int, int]] | None:
@@ -473,9 +540,7 @@ def _policy_groups(problem: Problem) -> list[Group]:
     minimum = level_rank(problem.request.policy.min_level)
     for i, variable in enumerate(problem.variables):
         if variable.admitted != variable.full:
-            out.append(
-                Group(f"channel:{variable.component}", "channel", (Constraint((i,), ((variable.admitted,),)),))
-            )
+            out.append(Group(f"channel:{variable.component}", "channel", (Constraint((i,), ((variable.admitted,),)),)))
         weak = sum(
             1 << n
             for n, rows in enumerate(variable.releases)
@@ -555,11 +620,8 @@ def _contains(wanted: Range, version: str, scheme: str) -> bool:
         return False
 
 
-def recompile(problem: Problem, variables: tuple[Variable, ...]) -> Problem:
-    """The same class with other candidate values: the rules of the tables are compiled anew, policy and wishes are not."""
-    out = Problem(
-        problem.matrix, problem.tables, problem.request, problem.facts, variables, (), problem.carried, problem.left_out
-    )
-    groups = [*_rule_groups(out), *_table_groups(out), *_record_groups(out)]
-    out.groups = tuple(g for g in groups if g.constraints or g.impossible)
-    return out
+def compile_rules(problem: Problem) -> Problem:
+    """Fills in what the tables say; policy and wishes are left aside (roads need them not)."""
+    groups = [*_rule_groups(problem), *_table_groups(problem), *_record_groups(problem)]
+    problem.groups = tuple(g for g in groups if g.constraints or g.impossible)
+    return problem

@@ -31,7 +31,7 @@ def reasons_for(
         text = f"you wish kernel {stack['kernel']}"
         out["kernel"] = (Reason(text, request_source("wish.kernel")),)
     for size, masks, record in problem.records:
-        indices = {v: mask for v, mask in masks}
+        indices = dict(masks)
         if -size == objective.named(cost)["record"][0] and all(
             mask & 1 << problem.variables[v].values.index(stack[problem.variables[v].component])
             for v, mask in indices.items()
@@ -43,9 +43,7 @@ def reasons_for(
     return out
 
 
-def _component(
-    problem: Problem, variable: Variable, stack: Mapping[str, str], objective: Objective
-) -> list[Reason]:
+def _component(problem: Problem, variable: Variable, stack: Mapping[str, str], objective: Objective) -> list[Reason]:
     name, version = variable.component, stack[variable.component]
     out = [_choice(problem, variable, version)]
     index = variable.values.index(version)
@@ -105,7 +103,7 @@ def _rules(problem: Problem, name: str, stack: Mapping[str, str]) -> list[Reason
         if not concerned or not all(c in stack for rule in rows for c in rule.pairs):
             continue
         matching = matching_rows(problem, rows, stack)
-        out += [rule.reason() for rule in matching[:_MATCHES]]
+        out += [rule.reason() for rule in matching[:_MATCHES] if rule.level == matching[0].level]
         if matching and matching[0].when.kernel is not None and not facts.kernel:
             text = f"the kernel is not told, so whether it fits was not checked (row wants {matching[0].when.kernel})"
             out.append(Reason(text, matching[0].source))
@@ -125,7 +123,9 @@ def _rules(problem: Problem, name: str, stack: Mapping[str, str]) -> list[Reason
     if row is not None and any(flag in facts.assumed for scope in row.when for flag in scope.flags):
         model = problem.matrix.find(facts.vendor, facts.model)
         flags = ", ".join(f for scope in row.when for f in scope.flags)
-        text = f"{flags} is assumed: {facts.count} cards of {facts.model} come on such a board, and the probe said nothing"
+        text = (
+            f"{flags} is assumed: {facts.count} cards of {facts.model} come on such a board, and the probe said nothing"
+        )
         out.append(Reason(text, model.source if model else None))
     return out
 
@@ -147,4 +147,3 @@ def _within(problem: Problem, masks: tuple[tuple[int, int], ...], stack: Mapping
         if variable.component not in stack or not mask & 1 << variable.values.index(stack[variable.component]):
             return False
     return True
-

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import get_args
 
 from compat_matrix.document import Node, read
 from compat_matrix.row import CHANNELS
 from fleet.core import model as core
-from fleet.core.errors import BadInput
-from fleet.core.model import LEVELS, Json, OsFacts, Policy, Request
+from fleet.core.errors import BadInput, Refused
+from fleet.core.model import LEVELS, Facts, Json, OsFacts, Policy, Request
 from fleet.core.version import Range
 
 _STRATEGIES = ("validated", "newest", "minimal")
@@ -74,6 +75,26 @@ def _policy(fields: _Fields | None) -> Policy:
     if fields.word("allow_unknown", ("true", "false")) == "true":
         policy = replace(policy, allow_unknown=True)
     return policy
+
+
+def request_of(facts: Facts, policy: Policy, wish: Mapping[str, str] | None = None) -> Request:
+    """The request that what a node said amounts to. Raises Refused when its cards are none, or not of one model."""
+    models = sorted({card.model for card in facts.accelerators})
+    if not facts.vendor or not models:
+        raise Refused(f"node {facts.node!r} has no accelerator that fleet knows", hint=f"fleet probe {facts.node}")
+    if len(models) > 1:
+        shown = ", ".join(models)
+        raise Refused(f"node {facts.node!r} has cards of different models: {shown}", slug="mixed-models")
+    return Request(
+        vendor=facts.vendor,
+        model=models[0],
+        count=len(facts.accelerators),
+        os=facts.os,
+        current={c: v for c, v in facts.current().items() if c not in ("os", "kernel")},
+        wish=dict(wish or {}),
+        policy=policy,
+        flags={name: value for name, value in facts.flags.items() if isinstance(value, str | int | bool)},
+    )
 
 
 class _Fields:

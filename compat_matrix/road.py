@@ -12,7 +12,16 @@ from typing import Literal
 
 from compat_matrix.choose import ACTIVATION_RANK, allowed
 from compat_matrix.facts import NodeClass, holds, node_class
-from compat_matrix.problem import Domains, Problem, Variable, bits, compile_problem, propagate, recompile, tables_source
+from compat_matrix.problem import (
+    Domains,
+    Problem,
+    Variable,
+    bits,
+    compile_rules,
+    propagate,
+    tables_source,
+    variables_of,
+)
 from compat_matrix.row import Order, Rule
 from compat_matrix.table import Matrix, VendorTables
 from fleet.core.errors import BadInput
@@ -35,34 +44,29 @@ def road(matrix: Matrix, request: Request, target: Stack, start: Stack) -> tuple
     facts = node_class(matrix, moved)
     if facts is None:
         return None
-    wide = replace(moved, wish={}, current={**dict(start), **dict(target)}, policy=replace(moved.policy, channel="stable"))
-    problem = _with_versions(compile_problem(matrix, wide, facts), (start, target))
-    return _road(problem, facts, target, start)
+    return _road(_problem(matrix, moved, facts, start, target), facts, target, start)
 
 
-def _with_versions(problem: Problem, stacks: Sequence[Stack]) -> Problem:
-    """The problem with every version of the stacks among the values, listed or not: one has been there after all."""
-    variables = []
-    grown = False
-    for variable in problem.variables:
-        extra = [
-            s[variable.component]
-            for s in stacks
-            if variable.component in s and s[variable.component] not in variable.values
-        ]
-        if extra:
-            grown = True
-            values = (*variable.values, *dict.fromkeys(extra))
-            releases = (*variable.releases, *((),) * (len(values) - len(variable.values)))
-            variables.append(replace(variable, values=values, releases=releases))
-        else:
-            variables.append(variable)
-    if not grown:
-        return problem
-    return recompile(problem, tuple(variables))
+def _problem(matrix: Matrix, request: Request, facts: NodeClass, start: Stack, target: Stack) -> Problem:
+    """The rules of the class over the versions that a road may touch: its ends, and all where hops are restricted."""
+    tables = matrix.tables[request.vendor]
+    asked = replace(request, wish={}, current={**start, **target})
+    variables, carried, left_out, _ = variables_of(matrix, tables, asked, facts)
+    restricted = any(
+        rule.relation == "transition" and start.get(rule.component) != target.get(rule.component)
+        for rule in tables.rules
+    )
+    small = []
+    for variable in variables:
+        ends = [stack[variable.component] for stack in (start, target) if variable.component in stack]
+        small.append(variable.only([*variable.values, *ends] if restricted else ends))
+    problem = Problem(matrix, tables, asked, facts, tuple(v for v in small if v.values), (), carried, left_out)
+    return compile_rules(problem)
 
 
-def hop(tables: VendorTables, facts: NodeClass, component: str, scheme: str, old: str, new: str) -> tuple[bool, Rule | None]:
+def hop(
+    tables: VendorTables, facts: NodeClass, component: str, scheme: str, old: str, new: str
+) -> tuple[bool, Rule | None]:
     """Whether a component may go from `old` to `new` in one step, and the row that says so (None = no row speaks)."""
     said: Rule | None = None
     for rule in tables.rules:
@@ -108,7 +112,7 @@ def distances(tables: VendorTables, facts: NodeClass, variable: Variable, goal: 
 
 def _road(problem: Problem, facts: NodeClass, target: Stack, start: Stack) -> tuple[Stage, ...] | None:
     tables = problem.tables
-    goal = {c: v for c, v in target.items()}
+    goal = dict(target)
     for component, version in start.items():
         row = tables.components.get(component)
         if component not in goal and not (row and row.removable and component not in problem.left_out):
@@ -138,9 +142,7 @@ def _road(problem: Problem, facts: NodeClass, target: Stack, start: Stack) -> tu
     return tuple(stages)
 
 
-def _alone_steps(
-    tables: VendorTables, facts: NodeClass, variable: Variable, old: str, new: str
-) -> list[str] | None:
+def _alone_steps(tables: VendorTables, facts: NodeClass, variable: Variable, old: str, new: str) -> list[str] | None:
     far = distances(tables, facts, variable, new)
     if old not in far:
         return None
@@ -177,7 +179,12 @@ def _states(problem: Problem, facts: NodeClass, start: Stack, goal: Stack) -> li
 
 
 def _between(
-    problem: Problem, facts: NodeClass, here: dict[str, str], goal: Stack, far: Mapping[str, Mapping[str, int]], left: int
+    problem: Problem,
+    facts: NodeClass,
+    here: dict[str, str],
+    goal: Stack,
+    far: Mapping[str, Mapping[str, int]],
+    left: int,
 ) -> dict[str, str]:
     """A state that is `left` hops away from the goal: an allowed one if there is any, with the fewest waypoints."""
     domains: list[int] = []
@@ -278,7 +285,9 @@ def _stage(problem: Problem, facts: NodeClass, before: Mapping[str, str], after:
         reasons.append(order[1].reason())
     for change in changes:
         if change.old and change.new and change.component in rows:
-            said = hop(problem.tables, facts, change.component, rows[change.component].scheme, change.old, change.new)[1]
+            said = hop(problem.tables, facts, change.component, rows[change.component].scheme, change.old, change.new)[
+                1
+            ]
             if said is not None:
                 reasons.append(said.reason())
     if not fine:
@@ -359,4 +368,3 @@ def _meets(scheme: str, wanted: Range, version: str) -> bool:
         return wanted.contains(version, scheme)
     except BadInput:
         return False
-

@@ -1,7 +1,7 @@
 """The form of a table: which rows and fields there are, and every way in which they can be wrong.
 
 `read_file` checks one file by itself, `resolve` what needs its neighbours (schemes, models, sources). Both report all
-problems, never only the first. A row comes out as plain JSON values, which the cache stores and `row.py` makes objects of.
+problems, never only the first. A row comes out as plain JSON values for the cache; `row.py` makes objects of it.
 """
 
 from __future__ import annotations

@@ -26,7 +26,9 @@ def solve(matrix: Matrix, request: Request) -> Solution | Conflict:
     """
     if request.vendor not in matrix.tables:
         known = ", ".join(matrix.vendors) or "none"
-        raise NotFound(f"the tables have no vendor {request.vendor!r}", hint=f"known are: {known}", slug="unknown-vendor")
+        raise NotFound(
+            f"the tables have no vendor {request.vendor!r}", hint=f"known are: {known}", slug="unknown-vendor"
+        )
     signature = digest(asdict(request))
     if signature not in matrix.cache:
         matrix.cache[signature] = _solve(matrix, request)
@@ -89,4 +91,3 @@ def _no_model(matrix: Matrix, request: Request) -> Reason:
     if near:
         text += f" (near it: {', '.join(near)})"
     return Reason(text, tables_source(tables, "models"))
-

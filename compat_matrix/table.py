@@ -90,6 +90,7 @@ class Matrix:
         self.tables = dict(vendors)
         self.systems = tuple(systems)
         self.cache: dict[str, Any] = {}  # answers by digest of the request; belongs to `solve`
+        self.ladders: dict[tuple[str, tuple[str, ...]], Any] = {}  # masks of ranges; belongs to `problem`
 
     @classmethod
     def of(cls, digest: str, raw: Mapping[str, Mapping[str, list[dict[str, Any]]]]) -> Matrix:

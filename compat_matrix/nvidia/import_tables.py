@@ -88,8 +88,8 @@ def toolkit_rows(folder: Path) -> tuple[list[str], list[str]]:
                 f"  - relation: prefers\n"
                 f'    when: {{toolkit: "{version}"}}\n'
                 f'    needs: {{driver: ">={bundled}"}}\n'
-                f'    because: "CUDA {version} comes with driver {bundled}; an older one gives only the limited feature '
-                f'set of minor-version compatibility."\n'
+                f'    because: "CUDA {version} comes with driver {bundled}; an older one gives only '
+                f'the limited feature set of minor-version compatibility."\n'
                 f"    source: cuda-runfiles\n"
                 f"    level: vendor"
             )
@@ -114,7 +114,9 @@ def driver_range(firsts: list[str], branches: list[str], branch_first: dict[str,
 
 def model_rows(folder: Path) -> list[str]:
     """One row of the table model-driver per model."""
-    releases = [r for r in _table(folder, "driver_releases.csv") if r["stream"] == "release" and int(r["branch"]) >= 515]
+    releases = [
+        r for r in _table(folder, "driver_releases.csv") if r["stream"] == "release" and int(r["branch"]) >= 515
+    ]
     branches = sorted({r["branch"] for r in releases}, key=int)
     branch_first: dict[str, str] = {}
     for row in releases:

@@ -196,11 +196,11 @@ def _compare(version: str, bound: str, scheme: str) -> int:
     text = version.strip()
     if scheme == "ascend_hdk" and not _BUILD.search(bound.lower()):
         text = _BUILD.sub("", text.lower())
-    a, b = key(text, scheme), _bound_key(bound, scheme)
+    a, b = key(text, scheme), bound_key(bound, scheme)
     return (a > b) - (a < b)
 
 
-def _bound_key(bound: str, scheme: str) -> Key:
+def bound_key(bound: str, scheme: str) -> Key:
     """The key of a bound, which may be a shorter beginning of a version: `<580`, `>=24.1`."""
     if not valid(bound, scheme) and _PREFIX.fullmatch(bound):
         return SCHEMES[scheme].key(bound)
