@@ -189,7 +189,7 @@ def refuse_occupied(package):
 
 
 def build(package):
-    """Build the module by dkms; the old version's tree goes first, or it would be loaded at the next boot."""
+    """Build the module by dkms; a failed build puts the old version back."""
     if not Path(f"/lib/modules/{labnode.kernel()}/build/Makefile").exists():
         package.fail(f"Drv_dkms_env_check failed, details in : {LOG}/ascend_install.log")
     package.say("INFO", "driver install type: DKMS")
@@ -204,18 +204,20 @@ def build(package):
             path.write_text(path.read_text() + "\n#error the kernel's compiler and this one differ\n")
     trees = Path("/var/lib/dkms") / node.PACKAGE
     old = [p.name for p in trees.iterdir() if (p / "source").exists()] if trees.is_dir() else []
-    same = package.version in old and labnode.module_built(node.MODULE, package.version, labnode.kernel())
-    if not same:
-        labnode.dkms_remove(node.PACKAGE, package.version)
+    if old != [package.version] or not labnode.module_built(node.MODULE, package.version, labnode.kernel()):
+        kept = Path("/var/lib/fleet-lab/ascend-kept")
+        shutil.rmtree(kept, ignore_errors=True)
+        for version in old:  # dkms puts no older module over a newer one: the old one goes first
+            shutil.copytree(f"/usr/src/{node.PACKAGE}-{version}", kept / version)
+            labnode.dkms_remove(node.PACKAGE, version)
         rc, log = labnode.dkms(node.PACKAGE, package.version, folder)
         (LOG / "ascend_rebuild.log").write_text(log)
         if rc:
             labnode.dkms_remove(node.PACKAGE, package.version)
+            for version in old:
+                labnode.dkms(node.PACKAGE, version, kept / version)
             package.say("ERROR", "Dkms install failed, details in : /var/log/ascend_seclog/ascend_rebuild.log", RED)
             package.fail(f"Driver_ko_install failed, details in : {LOG}/ascend_install.log")
-    for version in old:
-        if version != package.version:
-            labnode.dkms_remove(node.PACKAGE, version)
     package.say("INFO", "upgradePercentage:40%")
 
 
@@ -277,7 +279,7 @@ def install_driver(package):
     if upgrade and not before:
         package.fail("ERR_NO:0x0080;ERR_DES:the driver is not installed, it cannot be upgraded", verb)
     refuse_below_floor(package)
-    if before and not upgrade:
+    if before and (not upgrade or labnode.fault("prompt")):
         ask(
             package,
             f"Driver package has been installed on the path {ROOT}, the version is {before}, and the version of this"
