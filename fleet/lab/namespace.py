@@ -110,17 +110,23 @@ def spawn(root: Rootfs, argv: Sequence[str], env: Mapping[str, str], started: Ca
     _assemble(root)
     host = root.hostname.encode()
     _check(_libc.sethostname(host, len(host)), "sethostname")
+    gate, release = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             die_with_parent()
+            os.close(release)
+            os.read(gate, 1)
+            os.close(gate)
             _inside(root)
             os.execve(argv[0], list(argv), dict(env))
         except BaseException as error:
             sys.stderr.write(f"lab node {root.hostname}: {error}\n")
             sys.stderr.flush()
         os._exit(126)
+    # pivot_root moves this process too: what it still has to do with the host's files comes before.
     started(pid)
+    os.close(release)
     while True:
         with contextlib.suppress(InterruptedError):
             return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -109,6 +109,8 @@ class Supervisor:
             pid, status = os.waitpid(keeper, os.WNOHANG)
             if pid:
                 code = os.waitstatus_to_exitcode(status)
+                sys.stderr.write(f"{time.strftime('%H:%M:%S')} boot {boot_id} ended with {code}\n")
+                sys.stderr.flush()
                 return {REBOOT: "reboot", POWEROFF: "poweroff"}.get(code, "crashed")
             if number == signal.SIGTERM:
                 self._cut(started)

@@ -200,6 +200,7 @@ def dkms(name: str, version: str, source_dir: str | Path, for_kernel: str = "") 
     tree = Path("/usr/src") / f"{name}-{version}"
     if Path(source_dir).resolve() != tree:
         shutil.copytree(source_dir, tree, dirs_exist_ok=True)
+        tree.chmod(0o755)  # a temporary folder's 0700 would hide it from dkms status of plain users
     log = ""
     for verb in ("add", "build", "install"):
         if verb == "add" and (Path("/var/lib/dkms") / name / version / "source").exists():

@@ -211,10 +211,18 @@ def main() -> int:
     sudo = Path("/etc/sudoers.d/ops")
     sudo.write_text("ops ALL=(ALL) NOPASSWD: ALL\n")
     sudo.chmod(0o440)
+    # Units that the base's packages enabled: nothing of them runs in a node.
+    for wants in Path("/etc/systemd/system").glob("*.wants"):
+        shutil.rmtree(wants)
+    if kind == "rpm":
+        Path("/etc/dnf/vars").mkdir(parents=True, exist_ok=True)
+        Path("/etc/dnf/vars/releasever").write_text(f"{order['os']['version'].split(' ')[0]}\n")
+    # Accounts of rpm systems have the sbin folders in their path, those of Debian do not.
+    path = "SetEnv PATH=/usr/local/bin:/usr/bin:/usr/local/sbin:/usr/sbin\n" if kind == "rpm" else ""
     Path("/etc/ssh/sshd_config").write_text(
         "HostKey /etc/ssh/ssh_host_ed25519_key\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
         "PermitRootLogin prohibit-password\nUsePAM no\nUseDNS no\nPrintMotd no\nMaxStartups 400:30:800\n"
-        "MaxSessions 200\nSubsystem sftp internal-sftp\n"
+        "MaxSessions 200\nSubsystem sftp internal-sftp\n" + path
     )
     if platform.machine() and not Path("/usr/sbin/lspci").exists():
         Path("/usr/sbin/lspci").symlink_to("/usr/bin/lspci")
