@@ -46,12 +46,16 @@ def post(component, version, flavour):
 
 
 def pre(component, version, successor):
-    """Before a package's files go. On an upgrade the new version has its own; only the old module's tree is ours."""
-    if successor == version:
-        return 0
+    """Before a package's files go. On an upgrade only the old module's tree is ours.
+
+    `successor` is the version that follows (dpkg tells it), `newer` when it has been set up already (rpm), else "".
+    """
+    now = labnode.state().get("packages", {}).get(component)
+    if successor == version or (successor == "newer" and now == version):
+        return 0  # the same version once more
     if component == "driver":
         labnode.dkms_remove("nvidia", version)
-    if labnode.state().get("packages", {}).get(component) == version and not successor:
+    if now == version and not successor:
         labnode.update(lambda s: s.get("packages", {}).pop(component, None))
         labnode.effect("remove", component=component, version=version)
         if component in UNITS:

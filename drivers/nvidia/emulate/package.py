@@ -129,13 +129,10 @@ def scripts(kind, component, version, word):
             "prerm": f"#!/bin/sh\n{pre}exit 0\n",
         }
     # $1 = how many of this package remain: 0 = removal. On an upgrade the new one has run its own script already.
-    upgrade = (
-        f"new=$(rpm -q --qf '%{{VERSION}}\\n' @NAME@ 2>/dev/null | grep -v '^{version}$' | tail -n 1); "
-        f'{call} pre {component} {version} {word} "${{new:-{version}}}"'
-    )
+    pre = f"{call} pre {component} {version} {word}"
     return {
         "post": f"{post} || exit $?\n",
-        "preun": f'if [ "$1" -gt 0 ]; then {upgrade}; else {call} pre {component} {version} {word}; fi\nexit 0\n',
+        "preun": f'if [ "$1" -gt 0 ]; then {pre} newer; else {pre}; fi\nexit 0\n',
     }
 
 
@@ -181,7 +178,7 @@ def build_rpm(work, target, name, version, arch, files, hooks):
     lay(root, files)
     machine = "aarch64" if arch in ("aarch64", "arm64") else "x86_64"
     listed = "\n".join(f"%attr({mode:o},root,root) {path}" for path, (_, mode) in sorted(files.items()))
-    hooks = {hook: text.replace("@NAME@", name).replace("%", "%%") for hook, text in hooks.items()}
+    hooks = {hook: text.replace("%", "%%") for hook, text in hooks.items()}
     (work / "package.spec").write_text(
         f"Name: {name}\nVersion: {version}\nRelease: 1\nSummary: stand-in for {name} in the fleet lab\n"
         f"License: Apache-2.0\nAutoReqProv: no\n%description\nStand-in.\n%install\ncp -a {root}/. %{{buildroot}}/\n"

@@ -69,7 +69,8 @@ def table(when, smi, driver, cuda, cards, processes=()):
         lines += [
             f"| {card['index']:>3}  {name:<31}{card['persistence']:<3} |   {card['bus_id']} {card['display']:<3} "
             f"| {card['ecc']:>20} |",
-            f"| {card['fan']:>3}  {card['temperature']:>3}C    {card['pstate']:<3}{card['power']:>14}W / {card['limit']:>4}W "
+            f"| {card['fan']:>3}  {card['temperature']:>3}C    {card['pstate']:<3}"
+            f"{card['power']:>14}W / {card['limit']:>4}W "
             f"| {card['used']:>7}MiB / {card['total']:>6}MiB | {card['utilisation']:>7} {card['compute']:>12} |",
             f"| {'':<39} | {'':<22} | {card['mig']:>20} |",
             RULE3,

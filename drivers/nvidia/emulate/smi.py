@@ -229,7 +229,7 @@ def main():
             card["sections"] = sections(card, driver)
         return say(render.details(when(), driver, node.cuda(), len(cards), shown))
     if argv and argv[0] not in ("-i", "--id"):
-        return say(f"Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n\n", 2)
+        return say("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n\n", 2)
     jobs = [
         {
             "index": entry["device"].removeprefix("/dev/nvidia"),
