@@ -29,7 +29,8 @@ _NONCE = re.compile(r"[0-9a-f]{8,64}\Z")
 class Section:
     """One command of the script.
 
-    `timeout_s` = 0 runs it in the script's own shell without a limit: only for reading files of the kernel.
+    `timeout_s` = 0 runs it in the script's own shell without a limit: only for reading files of the kernel. It may use
+    variables of an underscore and one letter; `_n` and `_j` are the script's.
     `needs` = a path, or a command's name, without which the section is skipped.
     `when` = the name of a shell variable that an earlier section has set to 1; else the section is not even named.
     """
@@ -48,8 +49,8 @@ unset ENV BASH_ENV CDPATH GREP_OPTIONS
 umask 077
 cd / || exit 1
 _m() { printf '\036FLEET1 %s %s\n' "$_n" "$*"; }
-_b() { _m begin "$1"; _t=; read _t _j </proc/uptime; }
-_e() { _u=; read _u _j </proc/uptime; printf '\n'; _m end "$1" "rc=$2" "t=$_t,$_u"; }
+_b() { _m begin "$1"; _t0=; read _t0 _j </proc/uptime; }
+_e() { _t1=; read _t1 _j </proc/uptime; printf '\n'; _m end "$1" "rc=$2" "t=$_t0,$_t1"; }
 _lim=
 if timeout -k 1 5 sh -c : >/dev/null 2>&1 </dev/null; then _lim='timeout -k 2'
 elif timeout 5 sh -c : >/dev/null 2>&1 </dev/null; then _lim=timeout; fi

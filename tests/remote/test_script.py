@@ -64,6 +64,7 @@ def test_sections_come_back_with_output_and_status(shell: tuple[str, ...], poore
     assert frames.noise == 0
     got = {name: (frame.output, frame.rc, frame.state) for name, frame in frames.sections.items()}
     assert got["fast"] == (b"fast\n\n", 0, "complete")
+    assert all(frame.seconds is not None for frame in frames.sections.values())
     assert got["plain"] == (b"one\ntwo\n", 7, "complete")
     assert got["no-newline"] == (b"abc", 0, "complete")
     assert got["blank-end"] == (b"a\n\n\n", 0, "complete")
