@@ -307,12 +307,19 @@ def _same(problem: Problem, component: str, old: str | None, new: str | None) ->
 
 
 def _mixed(problem: Problem, changes: Sequence[VersionChange], before: Mapping[str, str]) -> bool:
+    """Whether power loss in mid-stage could leave a set that is not allowed. What must be equal moves in one act."""
     state: dict[str, str | None] = dict(before)
     if not allowed(problem, state):
         return False
-    for change in changes[:-1]:
-        state[change.component] = change.new
-        if not allowed(problem, state):
+    tied = [set(rule.components) for rule in problem.tables.rules if rule.relation == "equals"]
+    left = list(changes)
+    while left:
+        act = {left[0].component}
+        while more := {c.component for c in left if any(c.component in t and t & act for t in tied)} - act:
+            act |= more
+        state.update({c.component: c.new for c in left if c.component in act})
+        left = [c for c in left if c.component not in act]
+        if left and not allowed(problem, state):
             return True
     return False
 
