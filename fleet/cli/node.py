@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleet.cli.output import document, emit, output_option, say, table
-from fleet.cli.selection import MANY, Pick, confirm, now, opened, operator, selecting
+from fleet.cli.selection import MANY, Pick, confirm, now, opened, operator, selecting, yes_option
+from fleet.cli.trust import fingerprint, trust
 from fleet.core import errors
 from fleet.core.model import LIFECYCLES
 from fleet.core.nodeset import fold
 
 if TYPE_CHECKING:
-    from fleet.config import Settings
     from fleet.core.model import Facts, Node
     from fleet.inventory import Inventory
 
 IMPORTS = ("yaml", "csv", "ansible-ini", "ansible-yaml", "ansible-json")
 EXPORTS = ("yaml", "csv", "ansible")
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
 @click.group()
@@ -122,7 +121,7 @@ def export(ctx: click.Context, pick: Pick, form: str, listing: bool, host: str |
                 click.echo(json.dumps(ansible.host_variables(inventory.node(host), facts.get(host)), indent=2))
             else:
                 nodes = pick.nodes(inventory, in_force, default_all=True)
-                click.echo(json.dumps(ansible.write(nodes, facts), indent=2, ensure_ascii=False))
+                click.echo(json.dumps(ansible.write(nodes, facts), indent=2))
             return
         plain = [record.plain(each) for each in pick.nodes(inventory, in_force, default_all=True)]
         click.echo(intake.write_csv(plain) if form == "csv" else intake.write_yaml(plain), nl=False)
@@ -177,7 +176,7 @@ def show(ctx: click.Context, name: str, history: bool, output: str) -> None:
         emit(document("Node", body | ({"history": past} if history else {})), output)
         return
     rows = [(k, _cell(v)) for k, v in _listed(each, None).items()]
-    rows.append(("host key", _fingerprint(key) if key else "not trusted yet: fleet node trust"))
+    rows.append(("host key", fingerprint(key) if key else "not trusted yet: fleet node trust"))
     if facts is None:
         rows.append(("facts", "never probed: fleet probe"))
     else:
@@ -367,96 +366,4 @@ def _pairs(words: Iterable[str]) -> dict[str, str]:
     return out
 
 
-# --- trust ----------------------------------------------------------------------------------------------------------
-
-
-@node.command()
-@selecting()
-@click.option("--key", metavar="TEXT", help="The key of one node, 'ssh-ed25519 AAAA…', as read on its console.")
-@click.option("--replace", is_flag=True, help="Accept a key that differs from the one trusted so far.")
-@click.option("--forget", is_flag=True, help="Trust the key no longer.")
-@yes_option
-@click.pass_context
-def trust(ctx: click.Context, pick: Pick, key: str | None, replace: bool, forget: bool, yes: bool) -> None:
-    """Fetch the host keys of nodes, show their fingerprints, and trust them from now on."""
-    with opened(ctx) as (in_force, inventory):
-        nodes = pick.nodes(inventory, in_force)
-        who, names = operator(in_force), [each.name for each in nodes]
-        if not names:
-            say("no node is meant by this: nothing to do")
-            return
-        if forget:
-            confirm(names, len(inventory.nodes()), "forget the host keys", yes)
-            for name in names:
-                inventory.trust(name, "", who, now())
-            inventory.audit(who, "node trust --forget", now(), {"nodes": fold(names)})
-            return
-        if key is not None and len(nodes) != 1:
-            raise errors.UsageError("--key is for one node")
-        found, silent = ({names[0]: _checked_key(key)}, {}) if key is not None else _fetched(nodes, in_force)
-        known = inventory.host_keys()
-        new = {name: text for name, text in found.items() if known.get(name) != text}
-        changed = [name for name in new if name in known]
-        table(("NODE", "KEY", "STATE"), [
-            (name, _fingerprint(text), "changed" if name in changed else "new" if name in new else "trusted already")
-            for name, text in found.items()
-        ])  # fmt: skip
-        if changed and not replace:
-            raise errors.CheckFailed(
-                f"the host key of {fold(changed)} is not the one trusted so far",
-                cause="the node was reinstalled, or somebody is between you and it",
-                hint="compare the fingerprint on its console, then add --replace", slug="host-key-changed",
-            )  # fmt: skip
-        if new:
-            confirm(list(new), len(inventory.nodes()), "trust", yes)
-            for name, text in new.items():
-                inventory.trust(name, text, who, now())
-            inventory.audit(who, "node trust", now(), {"keys": {n: _fingerprint(text) for n, text in new.items()}})
-        if silent:
-            for name, why in silent.items():
-                say(f"{name}: {why}")
-            raise errors.NodesFailed(f"no host key came from {fold(silent)}", slug="nodes-silent")
-
-
-def _fetched(nodes: Sequence[Node], in_force: Settings) -> tuple[dict[str, str], dict[str, str]]:
-    """(node -> its key, node -> why there is none), some at a time."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from fleet.remote import fetch_host_key
-
-    found: dict[str, str] = {}
-    silent: dict[str, str] = {}
-    with ThreadPoolExecutor(max_workers=max(1, min(in_force.fanout, len(nodes)))) as pool:
-        futures = {each.name: pool.submit(fetch_host_key, each, in_force) for each in nodes}
-        for name, future in futures.items():
-            try:
-                found[name] = future.result()
-            except errors.FleetError as error:
-                silent[name] = f"{error.what}{': ' + error.cause if error.cause else ''}"
-    return found, silent
-
-
-def _checked_key(text: str) -> str:
-    """The type and the base64 of a public key; a comment is dropped. Raises BadInput."""
-    import base64
-    import binascii
-
-    words = text.split()
-    try:
-        blob = base64.b64decode(words[1], validate=True)
-        size = int.from_bytes(blob[:4], "big")
-        right = blob[4 : 4 + size] == words[0].encode()
-    except (IndexError, binascii.Error):
-        right = False
-    if not right:
-        raise errors.BadInput("--key is no public key", hint="'ssh-ed25519 AAAA…', as in /etc/ssh/ssh_host_*_key.pub")
-    return f"{words[0]} {words[1]}"
-
-
-def _fingerprint(key: str) -> str:
-    """As `ssh-keygen -l` prints it: type and SHA256 in base64 without padding."""
-    import base64
-    import hashlib
-
-    kind, blob = key.split()[:2]
-    return f"{kind} SHA256:{base64.b64encode(hashlib.sha256(base64.b64decode(blob)).digest()).decode().rstrip('=')}"
+node.add_command(trust)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fleet.inventory import Inventory
 
 F = TypeVar("F", bound=Callable[..., Any])
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 MANY = 50  # from here on, and from a tenth of the fleet on, a person types the number of nodes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from yaml.constructor import SafeConstructor
 from fleet.core.errors import BadInput
 
 _MAX_DEPTH = 40
+# JSON writes a character beyond U+FFFF as two escapes, which YAML does not know.
+_PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.IGNORECASE)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same answers, some ten times faster
 
 
@@ -96,7 +99,9 @@ class Tree:
 
 
 def compose(text: str, path: str) -> Tree:
-    """The tree of the one document in `text`. Raises BadInput with the line for what is no YAML."""
+    """The tree of the one document in `text`, YAML or JSON. Raises BadInput with the line for what is neither."""
+    if text.lstrip()[:1] in ("{", "["):
+        text = _PAIR.sub(lambda m: m[1] + bytes.fromhex(m[2] + m[3]).decode("utf-16-be"), text)
     try:
         node = yaml.compose(text, Loader=_LOADER)
     except yaml.YAMLError as error:
