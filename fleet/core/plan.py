@@ -59,7 +59,7 @@ class PlanPolicy:
 
     wish: Mapping[str, str]
     limits: Mapping[str, str]
-    max_failures: str = "12%"  # one in eight
+    max_failures: str = "13%"  # one in eight
     ignore_canary: bool = False
     no_return: bool = False
     drained: bool = False  # a drain adapter is configured: look for holders only after it

@@ -220,6 +220,11 @@ def turn(group: Group, task: NodeTask, reason: str, now: float, owner: str = "",
     return _at(group, named, "back", _way_back(group, task.cursor), now)
 
 
+def _because(task: NodeTask, outcome: Outcome) -> str:
+    """On the way back the reason stays the one for which the node turned."""
+    return outcome.reason if task.direction == "forward" else task.reason
+
+
 def advance(group: Group, task: NodeTask, outcome: Outcome, now: float) -> NodeTask:
     """The node's task after that outcome of the step it owed."""
     step = step_of(group, task)
@@ -243,7 +248,7 @@ def advance(group: Group, task: NodeTask, outcome: Outcome, now: float) -> NodeT
             if step.limit_s and now - task.since > step.limit_s:
                 late = f"{step.phase} did not end within {step.limit_s} s: {outcome.reason}"
                 return advance(group, task, Outcome("failed", late, owner, nxt), now)
-            return replace(task, reason=outcome.reason, open="")
+            return replace(task, reason=_because(task, outcome), open="")
         case "ambiguous":
             if step.effect == "one_way":
                 return replace(
@@ -252,7 +257,7 @@ def advance(group: Group, task: NodeTask, outcome: Outcome, now: float) -> NodeT
                     next_action=nxt or f"look at {task.node}, then fleet rollout resume",
                 )  # fmt: skip
             if task.tries + 1 < TRIES:
-                return replace(task, open="ambiguous", tries=task.tries + 1, reason=outcome.reason)
+                return replace(task, open="ambiguous", tries=task.tries + 1, reason=_because(task, outcome))
             return advance(group, replace(task, tries=0), Outcome("failed", outcome.reason, owner, nxt), now)
     if task.direction == "forward" and step.phase != "uncordon":
         return turn(group, task, outcome.reason, now, owner, nxt)
@@ -282,7 +287,7 @@ def failing(task: NodeTask) -> bool:
 def failure_limit(plan: Plan, forgiven: int = 0) -> int:
     """How many nodes may fail before nothing new begins."""
     total = sum(len(wave) for wave in plan.waves)
-    return Limit.parse(str(plan.policy.get("max_failures", "12%"))).of(total) + forgiven
+    return Limit.parse(str(plan.policy.get("max_failures", "13%"))).of(total) + forgiven
 
 
 def _chunks(tasks: Iterable[NodeTask], plan: Plan) -> list[Do]:
@@ -337,8 +342,10 @@ def next_moves(snapshot: Snapshot, now: float) -> tuple[Move, ...]:
     if waiting and not stopped and not snapshot.request and snapshot.state == "running":
         moves += _open(snapshot, waiting, tasks, now)
     if not active and waiting and not any(isinstance(m, Begin | Change) for m in moves):
-        reason = f"{bad} nodes failed, more than the {limit} allowed" if stopped else "paused by the operator"
-        moves.append(Halt(reason))
+        if stopped:
+            moves.append(Halt(f"{bad} nodes failed, more than the {limit} allowed"))
+        elif snapshot.request == "pause":
+            moves.append(Halt("paused by the operator"))
     return tuple(moves)
 
 

@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import playbooks
 import pytest
+
+import playbooks
 
 SCRIPT = Path(playbooks.__file__).parent / "roles/common/files/fleet-run"
 SHELLS = [name for name in ("dash", "bash") if shutil.which(name)]
