@@ -92,7 +92,7 @@ def _run(
     local: bool,
     output: str,
 ) -> int:
-    import compat_matrix.load
+    import compat_matrix
     import drivers
     from fleet.probe import probe as look
     from fleet.remote import Record
@@ -113,7 +113,7 @@ def _run(
     transport = _transport(config, known_keys, replay, local, bool(chosen))
     if record:
         transport = Record(transport, record)
-    matrix = compat_matrix.load.load(config.matrix_path, config.vendor_path)
+    matrix = compat_matrix.load(config.matrix_path, config.vendor_path)
     known = {node.name for node in inventory.nodes()} if local else {node.name for node in chosen}
     book = _Book(inventory, config, known_keys, known if not replay else set())
     results: list[Probed] = []
