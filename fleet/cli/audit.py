@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from fleet.core import errors
 if TYPE_CHECKING:
     from fleet.audit import AuditReport
     from fleet.core.drift import Baseline
+    from fleet.core.model import Node
     from fleet.inventory import Inventory
 
 
@@ -58,6 +60,7 @@ def audit(
 
     with opened(ctx) as (in_force, inventory):
         baselines = [_baseline(word, inventory) for word in wanted]
+        nodes = inventory.nodes()
         names = [node.name for node in pick.nodes(inventory, in_force, default_all=True)]
         facts = inventory.facts(names)
     report = run(names, facts, baselines, datetime.now(UTC), max_age=max_age, vendor_path=in_force.vendor_path)
@@ -70,24 +73,26 @@ def audit(
             if result != "ok":
                 click.echo(name)
     else:
-        _show(report, wide=output == "wide")
+        _show(report, nodes, wide=output == "wide")
     return report.exit_code(detailed_exitcode)
 
 
-def _show(report: AuditReport, *, wide: bool) -> None:
+def _show(report: AuditReport, nodes: Sequence[Node], *, wide: bool) -> None:
     from fleet.core.nodeset import fold
+    from fleet.core.topology import whole
 
     findings = report.folded() if not wide else [(f.node, f) for f in report.findings]
     if findings:
         table(("RESULT", "COMPONENT", "WHERE", "EXPECTED", "FOUND", "NODES", "DETAIL"), [
-            (f.result, f.component or "-", f.kind, f.expected or "-", f.found or "-", nodes, f.detail or "-")
-            for nodes, f in findings
+            (f.result, f.component or "-", f.kind, f.expected or "-", f.found or "-", where, f.detail or "-")
+            for where, f in findings
         ])  # fmt: skip
     by_result: dict[str, list[str]] = {}
     for name, result in report.nodes.items():
         by_result.setdefault(result, []).append(name)
     for result, names in by_result.items():
-        say(f"{result}: {fold(names)} ({len(names)})")
+        together = ", ".join(map(str, whole(names, nodes))) if result in ("drift", "unknown") else ""
+        say(f"{result}: {fold(names)} ({len(names)}){f', all of {together}' if together else ''}")
     if not by_result:
         say("no node to audit: fleet node list")
 

@@ -91,6 +91,13 @@ def test_the_other_forms(state: Path) -> None:
     ]
 
 
+def test_what_fails_together_is_named(state: Path) -> None:
+    inventory = open_inventory(Fleet(state).url)
+    inventory.put([Node(f"gpu{n}", f"gpu{n}", rack="r1" if n < 3 else "r2") for n in range(1, 5)])
+    inventory.close()
+    assert "drift: gpu[3-4] (2), all of rack r2" in fleet(state, "audit", "--baseline", "best").err
+
+
 def test_a_baseline_from_a_file(state: Path) -> None:
     (state / "b.yaml").write_text('stack:\n  driver: "570.*"\n')
     assert fleet(state, "audit", "gpu3", "--baseline", "b.yaml").code == 0
