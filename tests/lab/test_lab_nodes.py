@@ -64,6 +64,7 @@ def await_boot(lab: Lab, node: str, old: str, limit_s: float = 30) -> str:
     raise AssertionError(f"{node} did not come back")
 
 
+@pytest.mark.smoke
 def test_a_node_looks_like_its_system(lab: Lab) -> None:
     assert said(lab, "td", "uname -r; . /etc/os-release; echo $ID $VERSION_ID; hostname; id -un").splitlines() == [
         "5.15.0-119-generic", "ubuntu 22.04", "td", "root",
@@ -93,6 +94,7 @@ def test_identities_follow_from_the_seed(lab: Lab) -> None:
     assert all(uuid.startswith("T-") for uuid in uuids)
 
 
+@pytest.mark.smoke
 def test_an_upgrade_shows_after_the_reboot_only(lab: Lab) -> None:
     package = lab.folder / "packages/tiny-driver-2.0.0.run"
     copied = subprocess.run(
@@ -121,6 +123,7 @@ def test_reboot_drops_the_session(lab: Lab) -> None:
     assert await_boot(lab, "tr", old) != old
 
 
+@pytest.mark.smoke
 def test_a_power_cycle_is_not_a_reboot(lab: Lab) -> None:
     lab.state("tr").update(lambda s: s["pending"].update(firmware="9", mcu="5"))
     old = boot_id(lab, "tr")
@@ -290,6 +293,7 @@ def test_a_killed_supervisor_leaves_nothing_and_up_repairs(lab: Lab) -> None:
     assert said(lab, "td", "cat /sys/module/tiny/version") == "2.0.0"
 
 
+@pytest.mark.smoke
 def test_down_after_kill_leaves_no_process_and_no_mount(lab: Lab) -> None:
     for name in ("td", "tr"):
         os.kill(recorded(lab.folder / "nodes" / name / "processes.json")["supervisor"].pid, signal.SIGKILL)
