@@ -163,9 +163,9 @@ def _contradictions(tables: VendorTables) -> Iterator[Problem]:
                 continue
             for i, (first, a) in enumerate(found):
                 for second, b in found[i + 1 :]:
-                    fits = [r for r in releases if _inside(a, r.version, row.scheme)]
-                    both = [r for r in fits if _inside(b, r.version, row.scheme)]
-                    if fits and not both and (first.at, second.at) not in told:
+                    one = {r.version for r in releases if _inside(a, r.version, row.scheme)}
+                    other = {r.version for r in releases if _inside(b, r.version, row.scheme)}
+                    if one and other and not one & other and (first.at, second.at) not in told:
                         told.add((first.at, second.at))
                         text = f"{component} {b} contradicts {a} of {first.at} for {model.name}"
                         yield _at(second, text, "contradiction")

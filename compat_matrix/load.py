@@ -209,8 +209,10 @@ def load(paths: Sequence[str] = (), vendor_path: Sequence[str] = (), env: Mappin
 
 
 def _cached(file: Path) -> Any:
+    """The rows kept in a file, None when it is not there or was cut or changed: its first line is the rest's digest."""
     try:
-        return json.loads(file.read_bytes())
+        mark, _, body = file.read_bytes().partition(b"\n")
+        return json.loads(body) if mark.decode() == hashlib.sha256(body).hexdigest() else None
     except (OSError, ValueError):
         return None
 
@@ -218,8 +220,9 @@ def _cached(file: Path) -> Any:
 def _keep(file: Path, raw: object) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=".matrix-", delete=False) as out:
-            json.dump(raw, out, ensure_ascii=False, separators=(",", ":"))
+        body = json.dumps(raw, ensure_ascii=False, separators=(",", ":")).encode()
+        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=".matrix-", delete=False) as out:
+            out.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
         Path(out.name).replace(file)
     except OSError:
         pass  # no cache, no harm: the tables are read again next time
