@@ -99,7 +99,7 @@ class SimFleet:
             name,
             {
                 "installed": {"driver": driver}, "loaded": {"driver": driver}, "boot": str(uuid.uuid4()), "boots": 0,
-                "results": {}, "faults": [], "marks": [], "up": True, "cycles": 0, **more,
+                "results": {}, "faults": [], "marks": {}, "up": True, "cycles": 0, **more,
             },
         )  # fmt: skip
         return Node(name, "192.0.2.9", lifecycle="ready")
@@ -172,9 +172,9 @@ class SimFleet:
             return Answer(node, "done", 0, f"{said}\n".encode())
         if state["boot"] not in script:
             return Answer(node, "done", 0, b"other\n")
-        if state["boot"] in state["marks"]:
+        if self.clock < state["marks"].get(state["boot"], -1e9) + 120:
             return Answer(node, "done", 0, b"waiting\n")
-        self.change(node.name, marks=[*state["marks"], state["boot"]])
+        self.change(node.name, marks={**state["marks"], state["boot"]: self.clock})
         if "reboot ||" in script:
             self.kill("reboot-before", node.name)
             if "dead-after-reboot" in state["faults"]:

@@ -1,0 +1,62 @@
+"""A process that carries out a rollout and is killed at a chosen point.
+
+`python -m tests.upgrade.killed FOLDER POINT N`: POINT is what SimFleet and the store below report; the process ends by SIGKILL when it comes there for the Nth time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from fleet.core.rollout import NodeTask
+from fleet.inventory.rollouts import Lease, Result, Rollouts
+from tests.upgrade.site import Site
+
+
+class Death:
+    """Kills this process when `point` is reached for the `number`th time."""
+
+    def __init__(self, point: str, number: int) -> None:
+        self.point = point
+        self.left = number
+
+    def __call__(self, point: str, node: str = "") -> None:  # noqa: ARG002
+        if point == self.point:
+            self.left -= 1
+            if self.left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+class MortalRollouts(Rollouts):
+    """The store, with a place to die before and after each write of a step."""
+
+    death: Death
+
+    def intend(self, lease: Lease, tasks: Sequence[NodeTask], phase: str, now: float) -> dict[str, int]:
+        self.death("intend-before")
+        found = super().intend(lease, tasks, phase, now)
+        self.death("intend-after")
+        return found
+
+    def finish(self, lease: Lease, results: Iterable[Result], now: float) -> None:
+        self.death("finish-before")
+        super().finish(lease, results, now)
+        self.death("finish-after")
+
+
+def main(folder: str, point: str, number: str) -> None:
+    """Drive rollout r-1 of the site in `folder` until death."""
+    death = Death(point, int(number))
+    site = Site(Path(folder), kill=death)
+    store = MortalRollouts(site.inventory.database)
+    store.death = death
+    site.upgrade.store = store
+    site.engine.submit("r-1")
+    site.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
