@@ -132,6 +132,7 @@ def _with_facts(
 ) -> Probed:
     vendor, problems = _identify(ground, vendors)
     wanting: list[str] = []
+    missing: list[str] = []
     readings: dict[str, Reading] = {}
     statuses: dict[str, str] = {}
     raw: dict[str, bytes] = {}
@@ -143,7 +144,10 @@ def _with_facts(
         reading, lack = _read(vendor, item, frame)
         readings[item.name] = reading
         statuses[item.name] = reading.status
-        wanting += [lack] if lack else []
+        if frame is None or frame.state == "truncated":
+            missing.append(item.name)
+        elif lack:
+            wanting.append(lack)
         if frame is not None and frame.output:
             digests[item.name] = digest(frame.output)
             raw[digests[item.name]] = frame.output
@@ -166,6 +170,8 @@ def _with_facts(
     components["kernel"] = ComponentFact(loaded=ground.os.kernel)
     if not done:
         wanting.append(answer.detail or "the answer broke off")
+    if missing:
+        wanting.append(f"nothing of {', '.join(missing)}")
     facts = Facts(
         node=answer.node.name,
         os=ground.os,
@@ -270,16 +276,30 @@ def _cards(
             matrix_model(vendor.name, pci_id) if pci_id else None
         )
         by_name = matrix_model(vendor.name, card.model) if card.model else None
-        if by_bus and by_name and by_bus != by_name:
+        model, contradiction = _model(card.model, by_bus, by_name, vendor.name)
+        if contradiction:
             problems[f"banner: the tool names a {by_name}, the PCI bus shows a {by_bus}"] = None
         elif card.model and not by_name and (other := _whose(card.model, vendor, vendors, matrix_model)):
             problems[f"banner: the tool names a card of {other}, the PCI bus shows {vendor.name}"] = None
-        model = by_bus or by_name
         if model is None:
             said = f"{card.model!r} " if card.model else ""
             problems[f"model: no model is known for {said}{pci_id or card.bus_id}"] = None
         named.append(replace(card, model=model or card.model or pci_id, pci_id=pci_id))
     return tuple(named), list(problems)
+
+
+def _model(said: str, by_bus: str | None, by_name: str | None, vendor: str) -> tuple[str | None, bool]:
+    """The model to believe, and whether bus and tool contradict each other.
+
+    One PCI id may stand for a series of which the tool names the member (910B and 910B3), and a tool may name a card
+    more loosely than its id does (Ascend910 on a 910C): neither is a contradiction. In one the bus is believed.
+    """
+    if not (by_bus and by_name) or by_bus == by_name:
+        return by_bus or by_name, False
+    bus, name, loose = (re.sub(r"[^a-z0-9]", "", text.lower()) for text in (by_bus, by_name, said))
+    if name.startswith(bus):
+        return by_name, False
+    return by_bus, not bus.startswith(loose.removeprefix(vendor))
 
 
 def _whose(name: str, vendor: Vendor, vendors: Mapping[str, Vendor], matrix_model: Model) -> str:

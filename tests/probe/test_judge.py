@@ -21,6 +21,9 @@ MODELS = {
     ("toy", "aaaa:0002/aaaa:00ff"): "Toy-2-Big",
     ("toy", "TOY ONE"): "Toy-1",
     ("toy", "TOY TWO"): "Toy-2-Big",
+    ("toy", "aaaa:0003"): "Toy-3",
+    ("toy", "TOY 3B"): "Toy-3-B",
+    ("toy", "TOY"): "Toy-1",
     ("other", "OTHER ONE"): "Other-1",
 }
 
@@ -209,6 +212,13 @@ def test_a_tool_that_hangs_costs_only_its_own_reading() -> None:
     assert [card.model for card in result.facts.accelerators] == ["Toy-1", "Toy-2-Big"]
 
 
+def test_what_is_missing_is_named_once() -> None:
+    result = look(frames({k: v for k, v in GROUND.items() if not k.startswith("toy/")}, done=False), "run", "closed")
+    assert (result.outcome, result.detail) == ("partial", "the answer broke off; nothing of banner, log")
+    assert result.facts is not None
+    assert result.facts.statuses == {"banner": "unparsed", "log": "unparsed"}
+
+
 def test_a_tool_that_could_not_be_ended() -> None:
     stuck = frames({k: v for k, v in GROUND.items() if k != "toy/banner"}, done=False)
     stuck += mark("begin toy/banner") + b"\n" + mark("gave-up toy/banner") + mark("done")
@@ -258,6 +268,15 @@ def test_bus_and_banner_disagree(banner: bytes, said: str) -> None:
     assert result.facts is not None
     assert any(said in problem for problem in result.facts.problems)
     assert result.facts.accelerators[0].model == "Toy-1"  # the bus is believed
+
+
+@pytest.mark.parametrize(("said", "model_"), [("TOY_3B", "Toy-3-B"), ("TOY", "Toy-3")])
+def test_a_tool_may_name_a_card_more_closely_or_more_loosely_than_the_bus(said: str, model_: str) -> None:
+    pci = b"bus\n0000:0b:00.0 0xaaaa 0x0003 0x120000 - - \n"
+    result = look(frames(but(pci=pci, toy__banner=f"toy {said}\n".encode())))
+    assert result.facts is not None
+    assert result.facts.accelerators[0].model == model_
+    assert result.facts.problems == ("toy: a problem",)
 
 
 def test_an_unknown_model_keeps_its_name_and_is_a_problem() -> None:
