@@ -1,6 +1,7 @@
 """A process that carries out a rollout and is killed at a chosen point.
 
-`python -m tests.upgrade.killed FOLDER POINT N`: POINT is what SimFleet and the store below report; the process ends by SIGKILL when it comes there for the Nth time.
+`python -m tests.upgrade.killed FOLDER POINT N`: POINT is what SimFleet and the store below report; the process ends by
+SIGKILL when it comes there for the Nth time.
 """
 
 from __future__ import annotations
