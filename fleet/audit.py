@@ -8,11 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fleet.core import drift, errors
-from fleet.core.model import Facts, Json
+from fleet.core.model import Facts, Json, Node
 from fleet.core.nodeset import fold
 from fleet.inventory.selection import scheme
+
+if TYPE_CHECKING:
+    from fleet.inventory import Inventory
+    from fleet.probe import Probed
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,18 @@ def audit(
             findings += drift.compare(name, said, baseline, partial(scheme, path, vendor))
     at = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     return AuditReport(at, chosen, drift.waive(findings, waivers, at))
+
+
+def look(nodes: Sequence[Node], inventory: Inventory, probed: Iterable[Probed]) -> dict[str, str]:
+    """Record a fresh look at nodes; the answer maps those that gave no facts to the reason, for `audit`'s `silent`."""
+    silent = {node.name: "not looked at" for node in nodes}
+    for result in probed:
+        if result.facts is not None:
+            inventory.record([result.facts], result.raw)
+            del silent[result.name]
+        else:
+            silent[result.name] = f"{result.outcome}: {result.detail}" if result.detail else result.outcome
+    return silent
 
 
 def sentence(finding: drift.Finding) -> str:

@@ -17,6 +17,7 @@ from fleet.core import errors
 
 if TYPE_CHECKING:
     from fleet.audit import AuditReport
+    from fleet.config import Settings
     from fleet.core.drift import Baseline
     from fleet.core.model import Node
     from fleet.inventory import Inventory
@@ -40,6 +41,7 @@ class _Age(click.ParamType[timedelta]):
     "--baseline", "wanted", metavar="NAME|FILE", multiple=True, required=True,
     help="What nodes should be; several, each for its vendor or model.",
 )  # fmt: skip
+@click.option("--probe", "fresh", is_flag=True, help="Look at the nodes first, and judge what they say now.")
 @click.option("--max-age", type=_Age(), help="Do not judge answers older than this (24h): such a node is unknown.")
 @click.option("--detailed-exitcode", is_flag=True, help="Exit 3, not 4, where nodes differ.")
 @output_option("table", "wide", "json", "yaml", "junit", "name")
@@ -48,11 +50,12 @@ def audit(
     ctx: click.Context,
     pick: Pick,
     wanted: tuple[str, ...],
+    fresh: bool,
     max_age: timedelta | None,
     detailed_exitcode: bool,
     output: str,
 ) -> int:
-    """Compare what nodes said last with a baseline. Touches no node: run `fleet probe` before for a fresh look.
+    """Compare what nodes said last with a baseline. Touches no node; with --probe, looks at them first.
 
     Exit status: 0 all as they should be, 4 some differ, 6 some are not known.
     """
@@ -61,9 +64,12 @@ def audit(
     with opened(ctx) as (in_force, inventory):
         baselines = [_baseline(word, inventory) for word in wanted]
         nodes = inventory.nodes()
-        names = [node.name for node in pick.nodes(inventory, in_force, default_all=True)]
+        chosen = pick.nodes(inventory, in_force, default_all=True)
+        names = [node.name for node in chosen]
+        silent = _looked_at(chosen, inventory, in_force) if fresh else {}
         facts = inventory.facts(names)
-    report = run(names, facts, baselines, datetime.now(UTC), max_age=max_age, vendor_path=in_force.vendor_path)
+    path = in_force.vendor_path
+    report = run(names, facts, baselines, datetime.now(UTC), max_age=max_age, silent=silent, vendor_path=path)
     if output in ("json", "yaml"):
         emit(document("AuditReport", report.as_dict()), output)
     elif output == "junit":
@@ -75,6 +81,28 @@ def audit(
     else:
         _show(report, nodes, wide=output == "wide")
     return report.exit_code(detailed_exitcode)
+
+
+def _looked_at(nodes: Sequence[Node], inventory: Inventory, in_force: Settings) -> dict[str, str]:
+    """Probe nodes and record it. node -> why it gave no facts."""
+    if not nodes:
+        return {}
+    import compat_matrix
+    import drivers
+    from fleet.audit import look
+    from fleet.probe import probe
+    from fleet.remote import Ssh
+
+    model = compat_matrix.load(in_force.matrix_path, in_force.vendor_path).model
+    transport = Ssh.of(in_force, inventory.host_keys())
+    try:
+        probed = probe(
+            nodes, transport, drivers.vendors(in_force.vendor_path), model, now,
+            fanout=in_force.fanout, timeout_s=in_force.probe_timeout, sudo=in_force.sudo,
+        )  # fmt: skip
+        return look(nodes, inventory, probed)
+    finally:
+        transport.close()
 
 
 def _show(report: AuditReport, nodes: Sequence[Node], *, wide: bool) -> None:

@@ -35,7 +35,8 @@ def node() -> None:
 
 @node.command()
 @click.argument("name")
-@click.option("--address", help="IP address or host name; default the name.")
+@click.argument("address", required=False)
+@click.option("--address", "address_option", metavar="ADDRESS", help="The same as the argument; default the name.")
 @click.option("--port", type=int, help="SSH port.  [default: 22]")
 @click.option("--user", help="Login; default the setting ssh_user.")
 @click.option("--bmc", help="Address or URL of the BMC, without credentials.")
@@ -48,10 +49,21 @@ def node() -> None:
 @click.option("--lifecycle", help="State to begin with.  [default: enrolled]")
 @click.option("--label", "labels", metavar="KEY=VALUE", multiple=True)
 @click.pass_context
-def add(ctx: click.Context, /, name: str, labels: tuple[str, ...], **fields: Any) -> None:
-    """Add one node."""
+def add(
+    ctx: click.Context,
+    /,
+    name: str,
+    labels: tuple[str, ...],
+    address: str | None,
+    address_option: str | None,
+    **fields: Any,
+) -> None:
+    """Add one node. ADDRESS is an IP address or a host name."""
     from fleet.inventory.record import from_fields
 
+    if address is not None and address_option is not None:
+        raise errors.UsageError("the address is given twice")
+    fields["address"] = address if address is not None else address_option
     values = {"name": name} | {key: value for key, value in fields.items() if value is not None}
     if labels:
         values["labels"] = _pairs(labels)

@@ -8,11 +8,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from fleet.audit import audit
+from fleet.audit import audit, look
 from fleet.core.drift import Baseline
 from fleet.core.model import Accelerator, ComponentFact, Facts, Node, OsFacts
 from fleet.inventory import open_inventory
+from fleet.probe import Probed
 from tests.cli.command import Done, Fleet
 
 NOW = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -153,3 +156,29 @@ def test_each_vendor_has_its_baseline() -> None:
     assert (report.baselines, report.exit_code()) == ({"a": "n", "b": "h"}, 0)
     report = audit(["a", "b"], facts, baselines[:1], datetime(2030, 1, 2, tzinfo=UTC))
     assert (report.nodes["b"], report.exit_code()) == ("unknown", 6)
+
+
+def test_a_fresh_look_that_finds_nobody_is_unknown(state: Path) -> None:
+    inventory = open_inventory(Fleet(state).url)
+    inventory.put([Node("gpu1", "127.0.0.1", 1)])
+    inventory.close()
+    form = (Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    (state / "key").write_bytes(Ed25519PrivateKey.generate().private_bytes(*form))
+    (state / "key").chmod(0o600)
+    args = ["audit", "gpu1", "--baseline", "best", "--probe", "-o", "json"]
+    done = Fleet(state)(*args, env={"FLEET_SSH_KEY": str(state / "key")})
+    found = json.loads(done.out)["findings"]
+    assert (done.code, [(row["kind"], row["result"]) for row in found]) == (6, [("probe", "unknown")])
+
+
+def test_a_fresh_look_is_recorded_and_judged(state: Path) -> None:
+    inventory = open_inventory(Fleet(state).url)
+    nodes = inventory.nodes(["gpu1", "gpu2", "gpu5"])
+    fresh = said("gpu5", ComponentFact("580.1", "580.1"))
+    results = [
+        Probed(nodes[2], "answered", "done", fresh, {"sha256:1": b"raw"}),
+        Probed(nodes[1], "silent", "connect", detail="no route"),
+    ]
+    assert look(nodes, inventory, results) == {"gpu1": "not looked at", "gpu2": "silent: no route"}
+    assert inventory.facts(["gpu5"]) == {"gpu5": fresh} and inventory.raw("sha256:1") == b"raw"
+    inventory.close()

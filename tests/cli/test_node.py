@@ -23,7 +23,8 @@ def fleet(tmp_path: Path) -> Fleet:
 
 def test_from_add_to_remove(fleet: Fleet) -> None:
     assert fleet("node", "add", "gpu1", "--address", "10.0.0.1", "--rack", "r7", "--label", "pool=gold").code == 0
-    assert fleet("node", "add", "gpu2", "--address", "10.0.0.2", "--port", "2222").code == 0
+    assert fleet("node", "add", "gpu2", "10.0.0.2", "--port", "2222").code == 0
+    assert fleet("node", "add", "gpu3", "10.0.0.3", "--address", "10.0.0.4").code == 2
     again = fleet("node", "add", "gpu1")
     assert (again.code, "duplicate-node" in again.err) == (2, True)
     assert fleet("node", "add", "gpu3", "--address", "10.0.0.999").code == 2
