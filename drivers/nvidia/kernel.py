@@ -15,7 +15,7 @@ _PROC = re.compile(
     r"\s{1,4}(\d{3}\.\d+(?:\.\d+)?)(?!\S)"
 )
 _LICENSES = {"NVIDIA": "proprietary", "Dual MIT/GPL": "open"}
-_LSMOD = re.compile(r"([A-Za-z0-9_]+)\s+(\d+)\s+(-?\d+)(?:\s+(\S+))?\s*$")
+_LSMOD = re.compile(r"(\d{0,4}[A-Za-z_][A-Za-z0-9_]*)\s+(\d+)\s+(-?\d+)(?:\s+(\S+))?\s*$")
 _IN_USE = re.compile(r"Module (\S+) is in use(?: by:? (.*))?")
 _STAMP = re.compile(
     r"(?:\d+,\d+,\d+,[^;]{1,20};|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ kernel: "
