@@ -1,0 +1,223 @@
+"""`fleet matrix` and `fleet why` as a person and a script meet them: documents, lines, exit statuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from fleet.cli.main import main
+from fleet.core.model import Accelerator, ComponentFact, Facts, Node, OsFacts
+from fleet.inventory import open_inventory
+from tests.matrix.conftest import HEAD
+
+REQUEST = """
+hardware: {vendor: nvidia, model: H100-SXM5-80GB, count: 8, arch: x86_64, nvswitch: true}
+os: {id: ubuntu, version: "22.04", kernel: 6.8.0-87-generic}
+current: {driver: 580.82.07, driver_flavour: open, fabricmanager: 580.82.07}
+wish: {driver: "580.95.05"}
+"""
+CLASH = REQUEST.replace("580.95.05", "==570.211.01") + "policy: {channel: lts}\n"
+V100 = """
+hardware: {vendor: nvidia, model: "Tesla V100-SXM2-32GB", count: 8, arch: x86_64}
+os: {id: ubuntu, version: "22.04", kernel: 5.15.0-94-generic}
+wish: {driver: "595.*"}
+"""
+
+
+@dataclass
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+@pytest.fixture
+def fleet(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("FLEET_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("FLEET_MATRIX_PATH", "")
+
+    def run(*args: str) -> Ran:
+        with pytest.raises(SystemExit) as stopped:
+            main(list(args))
+        captured = capsys.readouterr()
+        return Ran(int(stopped.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[str], str]:
+    def write(text: str) -> str:
+        path = tmp_path / "request.yaml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def test_a_solution_as_json(fleet: Callable[..., Ran], file: Callable[[str], str]) -> None:
+    ran = fleet("matrix", "solve", file(REQUEST), "-o", "json")
+    body = ran.json
+    assert ran.code == 0 and (body["apiVersion"], body["kind"]) == ("fleet/v1", "Solution")
+    assert body["stack"]["driver"] == body["stack"]["fabricmanager"] == "580.95.05"
+    (stage,) = body["road"]
+    assert {"component": "driver", "from": "580.82.07", "to": "580.95.05"} in stage["steps"]
+    assert stage["reboot"] is True and stage["activation"] == "reboot" and stage["allowed"] is True
+    assert body["back"][0]["steps"][0] == {"component": "driver", "from": "580.95.05", "to": "580.82.07"}
+    assert body["matrix"].startswith("sha256:") and body["level"] in ("community", "observed", "vendor", "validated")
+    for component in body["stack"]:
+        assert all(reason["text"] and reason["source"]["title"] for reason in body["reasons"][component])
+
+
+def test_a_conflict_as_json_exits_5(fleet: Callable[..., Ran], file: Callable[[str], str]) -> None:
+    ran = fleet("matrix", "solve", file(V100), "-o", "json")
+    assert ran.code == 5 and ran.json["kind"] == "Conflict"
+    texts = [cause["text"] for cause in ran.json["causes"]]
+    assert any("you wish driver 595.*" in t for t in texts) and any("up to branch 580" in t for t in texts)
+    assert all(cause["source"]["title"] for cause in ran.json["causes"])
+
+
+def test_what_a_person_reads(fleet: Callable[..., Ran], file: Callable[[str], str]) -> None:
+    ran = fleet("matrix", "solve", file(REQUEST))
+    assert ran.code == 0
+    assert "driver          580.82.07  580.95.05" in ran.out
+    assert "stage 1, then reboot" in ran.out and "Way back" in ran.out
+    assert "compat_matrix/nvidia/releases.yaml:" in ran.out
+    clash = fleet("matrix", "solve", file(V100))
+    assert clash.code == 5 and "These clash" in clash.out and "https://docs.nvidia.com" in clash.out
+
+
+def test_a_named_legacy_release_passes_every_channel(fleet: Callable[..., Ran], file: Callable[[str], str]) -> None:
+    assert fleet("matrix", "solve", file(CLASH), "-o", "json").json["stack"]["driver"] == "570.211.01"
+
+
+def test_the_strategy_can_be_named(fleet: Callable[..., Ran], file: Callable[[str], str]) -> None:
+    request = file(REQUEST.replace('wish: {driver: "580.95.05"}', ""))
+    stay = fleet("matrix", "solve", request, "--strategy", "minimal", "-o", "json")
+    move = fleet("matrix", "solve", request, "--strategy", "newest", "-o", "yaml")
+    assert stay.json["road"] == []
+    assert "595.91.07" in move.out
+
+
+def test_standard_input(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "fleet.cli.main", "matrix", "solve", "-", "-o", "json"],
+        input=REQUEST, capture_output=True, text=True, check=False,
+        env={"XDG_CACHE_HOME": str(tmp_path), "HOME": str(tmp_path), "FLEET_MATRIX_PATH": "", "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["kind"] == "Solution"
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "words"),
+    [
+        ("hardware: {vendor: nvidia}\n", ":1", "hardware.model"),
+        (REQUEST + "whish: {}\n", ":6", "whish"),
+        ("hardware: [\n", ":2", "not YAML"),
+        (REQUEST.replace("vendor: nvidia", "vendor: nobody"), "", "no vendor 'nobody'"),
+    ],
+)
+def test_a_bad_file_is_one_error(
+    fleet: Callable[..., Ran], file: Callable[[str], str], text: str, where: str, words: str
+) -> None:
+    ran = fleet("matrix", "solve", file(text))
+    assert ran.code == 2 and ran.out == ""
+    assert ran.err.count("error:") == 1 and words in ran.err
+    assert not where or f"request.yaml{where}" in ran.err
+
+
+def test_a_missing_file_and_a_binary_one(fleet: Callable[..., Ran], tmp_path: Path) -> None:
+    assert fleet("matrix", "solve", str(tmp_path / "none.yaml")).code == 2
+    assert fleet("matrix", "solve", str(tmp_path)).code == 2
+    (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\x00")
+    assert "UTF-8" in fleet("matrix", "solve", str(tmp_path / "b.yaml")).err
+
+
+def test_why(fleet: Callable[..., Ran], file: Callable[[str], str]) -> None:
+    request = file(REQUEST)
+    ran = fleet("why", request, "fabricmanager")
+    assert ran.code == 0 and ran.out.startswith("fabricmanager 580.95.05\n")
+    assert "refuses a driver of any other version" in ran.out and "compat_matrix/nvidia/rules.yaml:" in ran.out
+    assert "driver_flavour" in fleet("why", request).out
+    assert list(fleet("why", request, "fabricmanager", "-o", "json").json["reasons"]) == ["fabricmanager"]
+    assert fleet("why", request, "drivr").code == 2
+    assert fleet("why", file(V100)).code == 5
+
+
+def test_why_of_nodes(fleet: Callable[..., Ran], tmp_path: Path) -> None:
+    inventory = open_inventory(f"sqlite:///{tmp_path}/state/inventory.db") if _made(tmp_path / "state") else None
+    assert inventory is not None
+    inventory.add([Node(f"gpu{i}", f"127.0.0.{i}") for i in (1, 2, 3)])
+    cards = tuple(Accelerator("nvidia", "L40S", bus_id=f"0000:0{i}:00.0") for i in range(4))
+    system = OsFacts("ubuntu", "24.04", "6.8.0-87-generic", "x86_64")
+    current = {"driver": ComponentFact("580.95.05", "580.95.05"), "driver_flavour": ComponentFact("open", "open")}
+    inventory.record([Facts(n, system, "nvidia", current, cards, {"nvswitch": False}) for n in ("gpu1", "gpu2")], {})
+    inventory.close()
+    ran = fleet("why", "gpu[1-2]", "driver")
+    assert ran.code == 0 and ran.out.startswith("gpu[1-2]:\ndriver ")
+    never = fleet("why", "gpu3")
+    assert never.code == 6 and "never probed" in never.err
+
+
+def _made(folder: Path) -> bool:
+    folder.mkdir(parents=True, exist_ok=True)
+    return True
+
+
+def test_check_of_the_shipped_tables(fleet: Callable[..., Ran]) -> None:
+    ran = fleet("matrix", "check", "--cases", str(Path(__file__).resolve().parents[1] / "cases" / "matrix"))
+    assert ran.code == 0, ran.out
+
+
+def test_check_tells_every_error_and_exits_4(fleet: Callable[..., Ran], tmp_path: Path) -> None:
+    (tmp_path / "site" / "acme").mkdir(parents=True)
+    (tmp_path / "site" / "acme" / "a.yaml").write_text(HEAD + "rules:\n  - {relation: requires}\n  - {relation: foo}\n")
+    ran = fleet("matrix", "check", "--matrix-path", str(tmp_path / "site"))
+    assert ran.code == 4
+    lines = [line for line in ran.out.splitlines() if "error" in line]
+    assert len(lines) >= 6 and all("/site/acme/a.yaml:" in line and line.endswith("]") for line in lines)
+    junit = fleet("matrix", "check", "--matrix-path", str(tmp_path / "site"), "--format", "junit")
+    suite = ElementTree.fromstring(junit.out)
+    assert junit.code == 4
+    assert int(suite.get("failures", "0")) == len(suite.findall("testcase/failure")) == len(lines)
+
+
+def test_warnings_can_count(fleet: Callable[..., Ran]) -> None:
+    assert fleet("matrix", "check", "--strict").code == 4
+    assert fleet("matrix", "check", "--cases", "/nonexistent").code == 2
+
+
+def test_broken_site_tables_stop_every_answer(
+    fleet: Callable[..., Ran], file: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site" / "nvidia").mkdir(parents=True)
+    (tmp_path / "site" / "nvidia" / "a.yaml").write_text("releases:\n  - {component: driver, version: 1.0}\n")
+    monkeypatch.setenv("FLEET_MATRIX_PATH", str(tmp_path / "site"))
+    ran = fleet("matrix", "solve", file(REQUEST))
+    assert ran.code == 4 and "a.yaml:2" in ran.err and "hint: fleet matrix check" in ran.err
+
+
+def test_show(fleet: Callable[..., Ran]) -> None:
+    assert "nvidia" in fleet("matrix", "show").out
+    assert "H100-SXM5-80GB" in fleet("matrix", "show", "nvidia").out
+    rows = fleet("matrix", "show", "nvidia", "--releases", "-o", "json").json["rows"]
+    assert {"component": "driver", "version": "580.95.05", "channel": "lts"}.items() <= next(
+        row for row in rows if row["version"] == "580.95.05"
+    ).items()
+    assert fleet("matrix", "show", "nobody").code == 2
