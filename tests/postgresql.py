@@ -125,9 +125,9 @@ class Server:
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[Server]:
     """One server for the test session."""
-    _sweep()
+    sweep()
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    (folder / "owner.json").write_text(json.dumps({"pid": os.getpid(), "start": _started(os.getpid())}))
+    (folder / "owner.json").write_text(json.dumps({"pid": os.getpid(), "start": started(os.getpid())}))
     server = Server(folder)
     try:
         server.create()
@@ -164,22 +164,23 @@ def _free_port() -> int:
         return port
 
 
-def _started(pid: int) -> str:
+def started(pid: int) -> str:
     """When a process started, in clock ticks since boot; "" = there is none. Tells it from a later one of that pid."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "" if fields[0] == "Z" else fields[19]
     except (OSError, IndexError):
         return ""
 
 
-def _sweep() -> None:
+def sweep() -> None:
     """End the servers of test runs that are gone, and remove their folders."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         try:
             owner = json.loads((folder / "owner.json").read_text())
         except (OSError, ValueError):
             continue  # being made this moment, or not ours to judge
-        if _started(owner["pid"]) == owner["start"]:
+        if started(owner["pid"]) == owner["start"]:
             continue
         with contextlib.suppress(OSError, ValueError, IndexError):
             pid = int((folder / "data" / "postmaster.pid").read_text().split()[0])
@@ -187,6 +188,6 @@ def _sweep() -> None:
             if str(folder / "data").encode() in command:
                 os.kill(pid, signal.SIGQUIT)
                 end = time.monotonic() + 10
-                while _started(pid) and time.monotonic() < end:
+                while started(pid) and time.monotonic() < end:
                     time.sleep(0.05)
         shutil.rmtree(folder, ignore_errors=True)
