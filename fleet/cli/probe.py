@@ -6,6 +6,7 @@ import getpass
 import json
 import platform
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -116,6 +117,7 @@ def _run(
     matrix = compat_matrix.load(config.matrix_path, config.vendor_path)
     known = {node.name for node in inventory.nodes()} if local else {node.name for node in chosen}
     book = _Book(inventory, config, known_keys, known if not replay else set())
+    progress = _Progress(len(chosen))
     results: list[Probed] = []
     interrupted = False
     try:
@@ -133,13 +135,13 @@ def _run(
             book.keep(result)
             if output == "jsonl":
                 click.echo(json.dumps(document("Probed", _as_dict(result)), ensure_ascii=False))
-            _progress(results, len(chosen))
+            progress.step(result)
     except KeyboardInterrupt:
         interrupted = True
     finally:
         transport.close()
-        _progress([], 0)
-    book.write()
+        progress.clear()
+        book.write()
     results.sort(key=lambda result: natural(result.name))
     _print(results, output)
     if local and results and results[0].name not in known:
@@ -207,15 +209,27 @@ class _Book:
         self._facts, self._raw = [], {}
 
 
-def _progress(results: Sequence[Probed], total: int) -> None:
+class _Progress:
     """One line that is written over, on a terminal only."""
-    if not sys.stderr.isatty():
-        return
-    if not total:
-        click.echo("\r\x1b[K", nl=False, err=True)
-        return
-    bad = sum(1 for result in results if result.outcome != "answered")
-    click.echo(f"\r\x1b[Klooked at {len(results)}/{total}" + (f", {bad} not fine" if bad else ""), nl=False, err=True)
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._seen = 0
+        self._bad = 0
+        self._next = 0.0
+        self._shown = sys.stderr.isatty()
+
+    def step(self, result: Probed) -> None:
+        self._seen += 1
+        self._bad += result.outcome != "answered"
+        if self._shown and time.monotonic() >= self._next:
+            self._next = time.monotonic() + 0.1
+            bad = f", {self._bad} not fine" if self._bad else ""
+            click.echo(f"\r\x1b[Klooked at {self._seen}/{self._total}{bad}", nl=False, err=True)
+
+    def clear(self) -> None:
+        if self._shown:
+            click.echo("\r\x1b[K", nl=False, err=True)
 
 
 # --- the report -------------------------------------------------------------------------------------------------------

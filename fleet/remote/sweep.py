@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import resource
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -30,6 +31,7 @@ def sweep(
     A node that failed in connect, banner or handshake is asked once more after all others; its answer is the second
     one. When the iterator is dropped no further node is started; `transport.close()` ends those under way.
     """
+    fanout = _room(fanout)
     again: list[Answer] = []
     silent = 0
     for answer in _pass(transport, list(nodes), script, fanout, timeout_s, sudo):
@@ -71,6 +73,17 @@ def _pass(
     finally:
         stopped.set()
         threading.stack_size(before)
+
+
+def _room(fanout: int) -> int:
+    """As many of `fanout` runs as there may be open files for, after the soft limit has been raised where it may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 2 * fanout + 64  # a local run holds three, an SSH run one, and everything else of this process some
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(1, min(fanout, (soft - 64) // 2))
+    return fanout
 
 
 def _plain(answer: Answer) -> Answer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -119,3 +121,25 @@ def test_thread_stack_size_is_put_back() -> None:
     before = threading.stack_size()
     list(sweep(Scripted(fine), nodes(3), ""))
     assert threading.stack_size() == before
+
+
+def test_fanout_fits_the_open_files_that_are_allowed() -> None:
+    """In a process of its own, since a hard limit cannot be raised again."""
+    code = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 164))
+from fleet.core.model import Node
+from fleet.remote import Answer, sweep
+from tests.remote.test_sweep import Scripted
+import time
+def slow(node, before):
+    time.sleep(0.05)
+    return Answer(node, "done", 0)
+transport = Scripted(slow)
+answers = list(sweep(transport, [Node(f"n{i}", "x") for i in range(200)], "", fanout=200))
+print(len(answers), transport.most, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    answered, most, soft = map(int, done.stdout.split())
+    assert (answered, soft) == (200, 164)
+    assert most <= 50
