@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import platform
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fleet.cli.output import FORMATS, document, emit, output_option, say, settings, table
+from fleet.cli.selection import Pick, now, operator, selecting
 from fleet.config import Settings
 from fleet.core import errors
 from fleet.core.model import ComponentFact, Facts, Node
@@ -37,10 +36,7 @@ _HINTS = {
 
 
 @click.command()
-@click.argument("nodeset", nargs=-1, metavar="[NODES]...")
-@click.option("-w", "--nodes", metavar="NODES", help="The same as the argument: gpu[001-128],@rack:r07.")
-@click.option("-x", "--exclude", metavar="NODES", help="Leave these out.")
-@click.option("-l", "--selector", metavar="SELECTOR", help="Only nodes with these labels: rack=r07,driver<580.")
+@selecting()
 @click.option("--record", metavar="DIR", type=click.Path(file_okay=False), help="Keep every raw answer in DIR.")
 @click.option("--replay", metavar="DIR", type=click.Path(exists=True, file_okay=False), help="Read answers from DIR.")
 @click.option("--fanout", metavar="N", type=click.IntRange(1, 4096), help="Nodes at a time.  [default: 64]")
@@ -50,10 +46,7 @@ _HINTS = {
 @click.pass_context
 def probe(
     ctx: click.Context,
-    nodeset: Sequence[str],
-    nodes: str | None,
-    exclude: str | None,
-    selector: str | None,
+    pick: Pick,
     record: str | None,
     replay: str | None,
     fanout: int | None,
@@ -69,15 +62,14 @@ def probe(
     if local and replay:
         raise errors.UsageError("--local and --replay exclude each other")
     config = settings(ctx, fanout=fanout, probe_timeout=timeout)
-    wanted = ",".join([*nodeset, *([nodes] if nodes else [])]) or None
-    if local and (wanted or exclude or selector):
+    if local and pick != Pick(None, None, None):
         raise errors.UsageError("--local looks at this machine only", hint="fleet probe --local")
 
     from fleet.inventory import open_inventory
 
     inventory = open_inventory(config.database)
     try:
-        return _run(config, inventory, wanted, exclude, selector, record, replay, local, output)
+        return _run(config, inventory, pick, record, replay, local, output)
     finally:
         inventory.close()
 
@@ -85,9 +77,7 @@ def probe(
 def _run(
     config: Settings,
     inventory: Inventory,
-    wanted: str | None,
-    exclude: str | None,
-    selector: str | None,
+    pick: Pick,
     record: str | None,
     replay: str | None,
     local: bool,
@@ -100,16 +90,14 @@ def _run(
 
     if local:
         chosen = [Node(platform.node() or "localhost", "127.0.0.1")]
-    elif replay and not (wanted or exclude or selector):
+    elif replay and pick == Pick(None, None, None):
         from fleet.remote import Replay
 
         chosen = list(Replay(replay).nodes())
     else:
-        from fleet.inventory.selection import select
-
-        chosen = select(inventory, wanted, exclude, selector, True, config.vendor_path)
+        chosen = pick.nodes(inventory, config, default_all=True)
     if not chosen:
-        say("no nodes" if wanted or selector else "no nodes yet: fleet node add NAME ADDRESS")
+        say("no nodes yet: fleet node add NAME" if pick.everything else "no nodes")
     known_keys = inventory.host_keys()
     transport = _transport(config, known_keys, replay, local, bool(chosen))
     if record:
@@ -126,7 +114,7 @@ def _run(
             transport,
             drivers.vendors(config.vendor_path),
             matrix.model,
-            _now,
+            now,
             fanout=config.fanout,
             timeout_s=config.probe_timeout,
             sudo=config.sudo,
@@ -162,10 +150,6 @@ def _transport(
     return Local() if local or not needed else Ssh.of(config, known_keys)
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
 class _Book:
     """Writes results into the inventory, in batches: facts, first host keys under `tofu`, changed keys as incidents."""
 
@@ -176,7 +160,7 @@ class _Book:
         self._known_keys = known_keys
         self._names = set(names)
         self._tofu = config.host_keys == "tofu"
-        self._who = config.operator or getpass.getuser()
+        self._who = operator(config)
         self._facts: list[Facts] = []
         self._raw: dict[str, bytes] = {}
 
@@ -188,16 +172,16 @@ class _Book:
             self._raw.update(result.raw)
         met = result.outcome in ("answered", "partial")
         if self._tofu and met and result.host_key and result.name not in self._known_keys:
-            self._inventory.trust(result.name, result.host_key, self._who, _now())
+            self._inventory.trust(result.name, result.host_key, self._who, now())
             self._inventory.audit(
-                self._who, "first-contact", _now(), {"node": result.name, "key": result.host_key, "policy": "tofu"}
+                self._who, "first-contact", now(), {"node": result.name, "key": result.host_key, "policy": "tofu"}
             )
         if result.outcome == "key-changed":
             recorded = self._known_keys.get(result.name, "")
             self._inventory.audit(
                 self._who,
                 "host-key-changed",
-                _now(),
+                now(),
                 {"node": result.name, "shown": result.host_key, "recorded": recorded},
             )
         if len(self._facts) >= BATCH:
