@@ -106,19 +106,23 @@ def _cards(
     """The cards of the PCI bus with what the tool says of each, and the fabric state that all of them share."""
     rows: dict[str, Item] = {}
     usable = False
+    gone: set[str] = set()  # by the tool's own word
     for probe in ("table", "cards"):
         reading = readings.get(probe)
         if reading is None:
             continue
-        usable |= probe == "cards" and reading.status in ("ok", "not-ready", "device-lost")
+        # With one GPU lost the tool names that one only, and says nothing of the others.
+        usable |= probe == "cards" and reading.status in ("ok", "not-ready")
+        gone |= {str(row.get("bus_id", "")) for row in reading.accelerators if row.get("health") == "lost"}
         for row in reading.accelerators:
             bus = str(row.get("bus_id", ""))
             rows[bus] = {**rows.get(bus, {}), **row}
-    lost = {
+    log = readings.get("kernel_log")
+    # The log is as old as the boot: a card that the tool lists is there.
+    gone |= {
         str(row.get("bus_id", ""))
-        for reading in readings.values()
-        for row in reading.accelerators
-        if row.get("health") == "lost"
+        for row in (log.accelerators if log is not None else ())
+        if row.get("health") == "lost" and not (usable and rows.get(str(row.get("bus_id", ""))))
     }
     cards: list[Accelerator] = []
     for device in sorted(gpus, key=lambda d: d.bus_id):
@@ -127,7 +131,7 @@ def _cards(
         if said != device.pci_id:
             problems.append(f"{device.bus_id}: the PCI bus says {device.pci_id}, nvidia-smi says {said}")
         health = str(row.get("health", "unknown"))
-        if device.bus_id in lost or (loaded and usable and not row):
+        if device.bus_id in gone or (loaded and usable and not row):
             health = "lost"
         memory, index = row.get("memory_total_mib"), row.get("index")
         by_id = device.pci_id + (f"/{device.subsystem}" if device.subsystem else "")
@@ -145,6 +149,8 @@ def _cards(
                 health=_health(health),
             )
         )
+    if gone:
+        problems.append(f"GPUs are lost: {', '.join(sorted(gone))}")
     strangers = sorted(bus for bus in rows if bus and bus not in {device.bus_id for device in gpus})
     if strangers:
         problems.append(f"nvidia-smi lists GPUs that are not on the PCI bus: {', '.join(strangers)}")

@@ -30,6 +30,11 @@ def post(component, version, flavour):
     before = labnode.state().get("packages", {}).get(component)
     if component == "driver":
         source = Path(f"/usr/src/nvidia-{version}")
+        # dkms installs no older module over a newer one; rpm sets the new package up before the old one goes.
+        tree = Path("/var/lib/dkms/nvidia")
+        for other in sorted(p.name for p in tree.iterdir()) if tree.is_dir() else ():
+            if other[:1].isdigit() and other != version:
+                labnode.dkms_remove("nvidia", other)
         for kernel in kernels():
             rc, log = labnode.dkms("nvidia", version, source, kernel)
             if rc:

@@ -81,6 +81,15 @@ def test_a_card_that_the_tool_does_not_list_is_lost() -> None:
     assert any("2 GPUs, nvidia-smi 1" in problem for problem in facts.problems)
 
 
+def test_one_lost_card_says_nothing_of_the_others() -> None:
+    gone = "Unable to determine the device handle for GPU 0000:17:00.0: GPU is lost.  Reboot the system\n"
+    facts = VENDOR.gather(
+        seen(pci("0000:17:00.0", "0000:2a:00.0"), cards=("nvidia-smi", gone), proc_version=proc("565.11.02"))
+    )
+    assert [one.health for one in facts.accelerators] == ["lost", "unknown"]
+    assert facts.problems == ("GPUs are lost: 0000:17:00.0",)
+
+
 def test_bus_and_tool_that_disagree_are_a_problem() -> None:
     devices = pci("0000:17:00.0", driver="nouveau")
     facts = VENDOR.gather(seen(devices, cards=cards(card(0, "0000:17:00.0", device="0x233010DE"))))
