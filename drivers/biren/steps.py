@@ -29,7 +29,7 @@ def steps(change: Change) -> tuple[Step, ...]:
     if not named:
         return ()
     driver, toolkit = named.get("driver"), named.get("toolkit")
-    out = [_preflight(change, driver)]
+    out = [_preflight(change)]
     if driver is not None:
         out.append(_stop())
     gone = tuple(item for item in (toolkit, driver) if item is not None and item.old is not None)
@@ -46,7 +46,7 @@ def steps(change: Change) -> tuple[Step, ...]:
     return tuple(out)
 
 
-def _preflight(change: Change, driver: VersionChange | None) -> Step:
+def _preflight(change: Change) -> Step:
     return Step(
         "preflight",
         limit_s=180,
@@ -54,8 +54,7 @@ def _preflight(change: Change, driver: VersionChange | None) -> Step:
             "components": [item.component for item in change.changes],
             "cards": change.count,
             "free_mib": 8192 if any(item.component == "toolkit" for item in change.changes) else 1024,
-            "kernel": change.os.kernel,
-            "unload": driver is not None,
+            "services": list(SERVICES),
         },
         why="what would stop the upgrade is named before anything is changed",
     )
