@@ -1,0 +1,230 @@
+"""The wiring of commands that act on nodes: every door opened by the settings, and a rollout driven in this process."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from fleet.cli.output import say
+from fleet.cli.selection import operator
+from fleet.config import Settings
+from fleet.core import errors
+from fleet.core.model import Node
+
+if TYPE_CHECKING:
+    from fleet.inventory import Inventory
+    from fleet.inventory.rollouts import Rollout, Rollouts, Stored
+    from fleet.playbook import Staged
+    from fleet.probe import Probed
+    from fleet.remote import Transport
+    from fleet.step import Hands
+    from fleet.upgrade import Transition
+
+PARALLEL = 4
+
+
+def stamp() -> str:
+    """This moment, ISO 8601, UTC."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def origin_of(nodes: Sequence[Node]) -> Any:
+    """`lab` as soon as one of them is a node of a lab: such evidence never teaches the matrix."""
+    return "lab" if any(node.labels.get("lab") == "true" for node in nodes) else "hardware"
+
+
+@contextmanager
+def transport_of(settings: Settings, inventory: Inventory) -> Iterator[Transport]:
+    """SSH with the host keys of the inventory."""
+    from fleet.remote import Ssh
+
+    transport = Ssh.of(settings, inventory.host_keys())
+    try:
+        yield transport
+    finally:
+        transport.close()
+
+
+def looker(settings: Settings, transport: Transport) -> Any:
+    """A function that probes nodes through that transport."""
+    import drivers
+    from fleet.planning import matrix_of
+    from fleet.probe import probe
+
+    model = matrix_of(settings).model
+    vendors = drivers.vendors(settings.vendor_path)
+
+    def look(nodes: Sequence[Node]) -> Iterator[Probed]:
+        return probe(
+            nodes, transport, vendors, model, stamp, fanout=settings.fanout, timeout_s=settings.probe_timeout,
+            sudo=settings.sudo,
+        )  # fmt: skip
+
+    return look
+
+
+def hands_of(settings: Settings, inventory: Inventory, transport: Transport) -> Hands:
+    """Every door that a step goes through, as the settings say."""
+    import drivers
+    from fleet.drain import HookDrain, NoDrain
+    from fleet.planning import artifacts
+    from fleet.playbook import AnsiblePlaybook, Staged
+    from fleet.power import HookPower, NoPower, run_hook
+    from fleet.step import Hands
+
+    keys = inventory.host_keys()
+    store = artifacts(settings)
+    checked: dict[str, Staged] = {}  # hashed once in this process; the node hashes what arrives
+
+    def artifact(name: str) -> Staged:
+        if name not in checked:
+            found = store.need(name)
+            checked[name] = Staged(name, str(store.path(found)), found.sha256, found.size)
+        return checked[name]
+
+    draining = settings.drain_command or settings.undrain_command
+    return Hands(
+        look=looker(settings, transport),
+        transport=transport,
+        playbook=AnsiblePlaybook(settings, lambda: keys),
+        power=HookPower(settings.power_command, run_hook) if settings.power_command else NoPower(),
+        drain=HookDrain(settings.drain_command, settings.undrain_command, run_hook) if draining else NoDrain(),
+        vendors=drivers.vendors(settings.vendor_path),
+        artifact=artifact,
+        clock=time.time,
+        now=stamp,
+        sleep=time.sleep,
+        sudo=settings.sudo,
+    )
+
+
+def line(transition: Transition) -> str:
+    """One line for one transition."""
+    at = datetime.now().strftime("%H:%M:%S")
+    if not transition.node:
+        now = f"rollout {transition.rollout} is {transition.now}" if transition.now else ""
+        return f"{at} " + ": ".join(part for part in (now, transition.reason) if part)
+    moved = transition.now if transition.was == transition.now else f"{transition.was} -> {transition.now}"
+    step = f"  ({transition.step} {transition.result})" if transition.step and transition.step != "begin" else ""
+    reason = f"  {transition.reason}" if transition.reason else ""
+    return f"{at} {transition.node}  {moved}{step}{reason}"
+
+
+def drive(settings: Settings, inventory: Inventory, rollout: str, *, reopen: bool, parallel: int = PARALLEL) -> Rollout:
+    """Carry out a rollout here until it rests; its row afterwards.
+
+    Ctrl-C lets the running steps end and raises Interrupted; a second one ends the process at once, which is safe too.
+    """
+    from fleet.engine.leases import TTL_S, LeaseEngine, gone
+    from fleet.evidence import EvidenceStore
+    from fleet.inventory.rollouts import Rollouts
+    from fleet.upgrade import Upgrade
+
+    store = Rollouts(inventory.database)
+    stop = threading.Event()
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        stop.set()
+        say("the running steps end first; Ctrl-C again stops at once (it is safe: see fleet rollout resume)")
+
+    names = list(store.tasks(rollout))
+    known = [node for node in inventory.nodes() if node.name in set(names)]
+    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with transport_of(settings, inventory) as transport:
+            upgrade = Upgrade(
+                store, inventory, hands_of(settings, inventory, transport), EvidenceStore(settings.evidence_dir),
+                origin=origin_of(known), operator=operator(settings), parallel=parallel,
+                watch=lambda transition: say(line(transition)),
+            )  # fmt: skip
+            engine = LeaseEngine(store, upgrade.tick, stop=stop)
+            try:
+                if reopen:
+                    lease = store.acquire(rollout, engine.owner, TTL_S, time.time(), gone)
+                    upgrade.reopen(rollout, lease)
+                engine.submit(rollout)
+            finally:
+                upgrade.close()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    row = store.rollout(rollout)
+    if stop.is_set() and not row.finished:
+        raise errors.Interrupted(
+            "stopped by the operator at a safe point", where=rollout, hint=f"fleet rollout resume {rollout}"
+        )
+    return row
+
+
+def begin(settings: Settings, inventory: Inventory, plan: Any, command: str, rollout: str, parallel: int) -> Rollout:
+    """Store a rollout of the plan and carry it out."""
+    from fleet.evidence import EvidenceStore
+    from fleet.inventory.rollouts import Rollouts
+    from fleet.planning import matrix_of
+    from fleet.upgrade import Upgrade
+
+    store = Rollouts(inventory.database)
+    names = {name for wave in plan.waves for name in wave}
+    known = [node for node in inventory.nodes() if node.name in names]
+    with transport_of(settings, inventory) as transport:
+        upgrade = Upgrade(
+            store, inventory, hands_of(settings, inventory, transport), EvidenceStore(settings.evidence_dir),
+            origin=origin_of(known), operator=operator(settings), parallel=1,
+        )  # fmt: skip
+        try:
+            upgrade.start(rollout, plan, command, matrix_of(settings).digest)
+        finally:
+            upgrade.close()
+    return drive(settings, inventory, rollout, reopen=False, parallel=parallel)
+
+
+def as_dict(row: Rollout, tasks: dict[str, Stored]) -> dict[str, Any]:
+    """The body of `kind: Rollout`."""
+    from fleet.core.rollout import summary
+
+    return {
+        "id": row.id,
+        "plan": row.plan,
+        "state": row.state,
+        "reason": row.reason,
+        "request": row.request,
+        "who": row.who,
+        "at": row.at,
+        "endedAt": row.ended_at,
+        "summary": dict(summary(s.task for s in tasks.values()).counts),
+        "nodes": [
+            {
+                "name": name,
+                "state": s.task.state,
+                "wave": s.task.wave,
+                "direction": s.task.direction,
+                "since": s.task.since,
+                "reason": s.task.reason,
+                "owner": s.task.owner,
+                "nextAction": s.task.next_action,
+            }
+            for name, s in tasks.items()
+        ],
+    }
+
+
+def outcome(store: Rollouts, row: Rollout) -> int:
+    """The exit status of a rollout at rest."""
+    states = [s.task.state for s in store.tasks(row.id).values()]
+    codes = []
+    if row.state in ("paused", "running"):
+        codes.append(errors.PAUSED)
+    if any(state in ("failed", "rolled-back", "held") for state in states):
+        codes.append(errors.NODES_FAILED)
+    if row.state == "aborted":
+        codes.append(errors.FAILED)
+    return errors.worst(codes)

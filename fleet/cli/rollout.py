@@ -1,0 +1,189 @@
+"""`fleet rollout`: rollouts under way and past."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from fleet.cli.output import document, emit, output_option, say, table
+from fleet.cli.selection import now, opened, operator
+from fleet.core import errors
+
+
+@click.group()
+def rollout() -> None:
+    """Rollouts under way and past: list, show, resume, pause, abort."""
+
+
+@rollout.command("list")
+@click.option("--all", "everything", is_flag=True, help="Finished ones too.")
+@output_option("table", "json", "yaml", "name")
+@click.pass_context
+def list_(ctx: click.Context, everything: bool, output: str) -> int:
+    """Unfinished rollouts, newest first."""
+    from fleet.cli.driving import as_dict
+    from fleet.core.rollout import summary
+    from fleet.engine import Progress
+    from fleet.engine.leases import LeaseEngine
+    from fleet.inventory.rollouts import Rollouts
+
+    with opened(ctx) as (_, inventory):
+        store = Rollouts(inventory.database)
+        found = store.rollouts(unfinished=not everything)
+        drivers = {r.rollout: r.owner for r in LeaseEngine(store, lambda *_: Progress(True)).list()}
+        tasks = {row.id: store.tasks(row.id) for row in found}
+    if output == "name":
+        for row in found:
+            click.echo(row.id)
+    elif output == "table":
+        if not found:
+            say("no rollouts" if everything else "no unfinished rollouts")
+            return errors.DONE
+        rows = []
+        for row in found:
+            counts = str(summary(s.task for s in tasks[row.id].values()))
+            idle = row.state == "running" and not drivers.get(row.id)
+            rows.append(
+                [row.id, f"{row.state}{' (nobody drives it)' if idle else ''}", row.at, row.who, counts, row.reason]
+            )
+        table(["ROLLOUT", "STATE", "SINCE", "WHO", "NODES", "REASON"], rows)
+    else:
+        items = [{**as_dict(row, tasks[row.id]), "driver": drivers.get(row.id, "")} for row in found]
+        emit(document("RolloutList", {"items": items}), output)
+    return errors.DONE
+
+
+@rollout.command()
+@click.argument("rollout_id", metavar="ROLLOUT")
+@click.option("--steps", metavar="NODE", help="Every step of this node, as it was tried.")
+@output_option("table", "json", "yaml")
+@click.pass_context
+def show(ctx: click.Context, rollout_id: str, steps: str | None, output: str) -> int:
+    """Where each node of a rollout stands, since when, why, and what comes next."""
+    from fleet.cli.driving import as_dict
+    from fleet.inventory.rollouts import Rollouts
+
+    with opened(ctx) as (_, inventory):
+        store = Rollouts(inventory.database)
+        row = store.rollout(rollout_id)
+        tasks = store.tasks(row.id)
+        attempts = store.attempts(row.id, steps or "")
+    if steps and steps not in tasks:
+        raise errors.NotFound(f"node {steps!r} is not in rollout {row.id}", slug="unknown-node")
+    if output != "table":
+        body = as_dict(row, tasks)
+        body["steps"] = [
+            {
+                "node": a.node, "direction": a.direction, "cursor": a.cursor, "phase": a.phase, "state": a.state,
+                "fence": a.fence, "began": a.began, "ended": a.ended, "detail": a.detail, "evidence": a.evidence,
+            }
+            for a in attempts
+        ]  # fmt: skip
+        emit(document("Rollout", body), output)
+        return errors.DONE
+    click.echo(f"rollout {row.id}: {row.state}, plan {row.plan}, by {row.who} at {row.at}")
+    if row.reason:
+        click.echo(f"reason: {row.reason}")
+    if steps:
+        table(
+            ["DIRECTION", "STEP", "RESULT", "BEGAN", "SECONDS", "DETAIL"],
+            [[a.direction, a.phase, a.state, _at(a.began), f"{a.ended - a.began:.0f}" if a.ended else "-", a.detail]
+             for a in attempts],
+        )  # fmt: skip
+        return errors.DONE
+    rows = []
+    for name, stored in tasks.items():
+        task = stored.task
+        rows.append([name, task.wave + 1, task.state, _at(task.since), task.reason or "-", task.next_action or "-"])
+    table(["NODE", "WAVE", "STATE", "SINCE", "REASON", "NEXT"], rows)
+    return errors.DONE
+
+
+def _at(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else "-"
+
+
+@rollout.command()
+@click.argument("rollout_id", metavar="ROLLOUT")
+@click.option("--parallel", type=click.IntRange(1, 64), default=4, show_default=True, help="Playbook runs at a time.")
+@output_option("table", "json", "yaml")
+@click.pass_context
+def resume(ctx: click.Context, rollout_id: str, parallel: int, output: str) -> int:
+    """Go on with a rollout: after a crash, Ctrl-C, a pause, or work that hands had to do."""
+    from fleet.cli.driving import drive
+    from fleet.inventory.rollouts import Rollouts
+
+    with opened(ctx) as (settings, inventory):
+        store = Rollouts(inventory.database)
+        row = store.rollout(rollout_id)
+        if row.finished:
+            raise errors.UsageError(
+                f"rollout {row.id} is over: {row.state}", hint="fleet upgrade makes a new one", slug="rollout-over"
+            )
+        row = drive(settings, inventory, row.id, reopen=True, parallel=parallel)
+        return _rested(store, row, output)
+
+
+def _rested(store: Any, row: Any, output: str) -> int:
+    from fleet.cli.driving import as_dict, outcome
+    from fleet.cli.upgrade import ending
+
+    tasks = store.tasks(row.id)
+    ending(row, tasks)
+    if output != "table":
+        emit(document("Rollout", as_dict(row, tasks)), output)
+    return outcome(store, row)
+
+
+@rollout.command()
+@click.argument("rollout_id", metavar="ROLLOUT")
+@click.pass_context
+def pause(ctx: click.Context, rollout_id: str) -> int:
+    """Begin no further node; nodes under way are finished by whoever drives the rollout."""
+    from fleet.inventory.rollouts import Rollouts
+
+    with opened(ctx) as (settings, inventory):
+        store = Rollouts(inventory.database)
+        row = store.rollout(rollout_id)
+        _open(row)
+        store.request(row.id, "pause")
+        inventory.audit(operator(settings), "rollout pause", now(), {"rollout": row.id})
+    say(f"rollout {row.id} pauses; fleet rollout resume {row.id} goes on")
+    return errors.DONE
+
+
+def _open(row: Any) -> None:
+    if row.finished:
+        raise errors.UsageError(f"rollout {row.id} is over: {row.state}", slug="rollout-over")
+
+
+@rollout.command()
+@click.argument("rollout_id", metavar="ROLLOUT")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@output_option("table", "json", "yaml")
+@click.pass_context
+def abort(ctx: click.Context, rollout_id: str, yes: bool, output: str) -> int:
+    """End a rollout: nodes under way go back to the stack they had, the rest is not touched.
+
+    Whoever drives the rollout obeys at the next step; when nobody does, this command does it.
+    """
+    from fleet.cli.driving import drive
+    from fleet.cli.selection import confirm
+    from fleet.inventory.rollouts import Rollouts
+
+    with opened(ctx) as (settings, inventory):
+        store = Rollouts(inventory.database)
+        row = store.rollout(rollout_id)
+        _open(row)
+        begun = [name for name, s in store.tasks(row.id).items() if s.task.begun]
+        confirm(begun or [row.id], max(2, len(begun)), "abort and take back", yes)
+        store.request(row.id, "abort")
+        inventory.audit(operator(settings), "rollout abort", now(), {"rollout": row.id})
+        try:
+            row = drive(settings, inventory, row.id)
+        except errors.Locked:
+            say(f"rollout {row.id} is aborted by the process that drives it")
+            return errors.DONE
+        return _rested(store, row, output)

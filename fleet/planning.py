@@ -1,0 +1,169 @@
+"""From nodes of the inventory and a wish to a plan: asks the matrix, the vendors and the artifact store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import get_args
+
+import compat_matrix
+import drivers
+from fleet.artifact import ArtifactStore
+from fleet.config import Settings
+from fleet.core import drift
+from fleet.core.budget import FLEET, Limit, known_kind
+from fleet.core.errors import BadInput, FleetError, NotFound, UsageError
+from fleet.core.model import LEVELS, Channel, Conflict, Facts, Node, Plan, Policy, Request, Solution, component
+from fleet.core.plan import Candidate, PlanPolicy, make
+from fleet.core.vendor import ArtifactName
+from fleet.core.version import Range
+
+_WISH = re.compile(r"\s*([A-Za-z_-]+)\s*(==|>=|<=|!=|=|<|>|in\s*\[)")
+_NOT_WISHED = ("os", "kernel")  # what a baseline says of them is judged by the audit, not brought about by an upgrade
+
+
+def parse_wish(
+    texts: Sequence[str], baselines: Mapping[str, drift.Baseline]
+) -> tuple[dict[str, str], list[drift.Baseline]]:
+    """`driver==580.95.05,toolkit>=12.8` or names of baselines -> (component -> range, baselines).
+
+    A comma inside a range (`driver>=570.26,<580`, `in [a, b]`) belongs to it.
+    """
+    wish: dict[str, str] = {}
+    named: list[drift.Baseline] = []
+    for text in texts:
+        current = ""
+        for part in re.split(r",(?![^\[]*\])", text):
+            match = _WISH.match(part)
+            word = part.strip()
+            if match:
+                found = component(match[1])
+                if found is None:
+                    raise BadInput(f"{match[1]!r} is not a component", hint="fleet help bad-wish", slug="bad-wish")
+                current = found
+                range_ = part[match.start(2) :].strip()
+                wish[current] = f"={range_}" if range_.startswith("=") and not range_.startswith("==") else range_
+            elif current and re.match(r"[<>=!]", word):
+                wish[current] += f",{word}"
+            elif word in baselines:
+                named.append(baselines[word])
+            else:
+                known = ", ".join(baselines) or "none is saved"
+                raise NotFound(
+                    f"{word!r} is neither a wish nor a baseline",
+                    hint=f"write driver==580.95.05; baselines: {known}",
+                    slug="unknown-baseline",
+                )
+    for name, range_ in wish.items():
+        try:
+            Range.parse(range_)
+        except BadInput as error:
+            raise BadInput(f"{name}: {error.what}", hint=error.hint, slug="bad-wish") from error
+    return wish, named
+
+
+def parse_limits(texts: Sequence[str], fleet_wide: str) -> dict[str, str]:
+    """`10%`, `rack=1` or `label:pool=25%` -> kind of domain -> limit; the setting stands for the whole fleet."""
+    out = {FLEET: fleet_wide}
+    for text in texts:
+        kind, equals, limit = text.rpartition("=")
+        kind = kind.strip() if equals else FLEET
+        if not known_kind(kind):
+            raise BadInput(
+                f"{kind!r} is no kind of domain", hint="fleet, site, rack, leaf, nvlink_domain, superpod or label:KEY",
+                slug="bad-limit",
+            )  # fmt: skip
+        out[kind] = limit.strip()
+    for limit in out.values():
+        Limit.parse(limit)
+    return out
+
+
+def policy_of(settings: Settings, strategy: str = "validated") -> Policy:
+    """What the matrix may use, by the settings."""
+    channel = next((c for c in get_args(Channel) if c == settings.channel), None)
+    level = next((known for known in LEVELS if known == settings.min_level), None)
+    if channel is None or level is None:
+        raise UsageError(
+            f"channel {settings.channel!r} or min_level {settings.min_level!r} is not known",
+            hint="fleet config show",
+            slug="bad-setting",
+        )
+    return Policy(channel=channel, min_level=level, strategy=strategy)  # type: ignore[arg-type]  # a choice of the option
+
+
+class Recogniser:
+    """Which vendor's file a name is: the first vendor that knows it."""
+
+    def __init__(self, vendor_path: Iterable[str]) -> None:
+        self.vendors = drivers.vendors(tuple(vendor_path))
+
+    def __call__(self, name: str) -> ArtifactName | None:
+        for vendor in self.vendors.values():
+            found = vendor.artifact(name)
+            if found is not None:
+                return found
+        return None
+
+
+def artifacts(settings: Settings) -> ArtifactStore:
+    """The artifact store of these settings."""
+    return ArtifactStore(settings.artifact_dir, Recogniser(settings.vendor_path))
+
+
+def matrix_of(settings: Settings) -> compat_matrix.Matrix:
+    """The compatibility matrix of these settings."""
+    return compat_matrix.load(settings.matrix_path, settings.vendor_path)
+
+
+class Planner:
+    """Makes plans; equal node classes are solved once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.matrix = matrix_of(settings)
+        self.vendors = drivers.vendors(settings.vendor_path)
+        self.store = artifacts(settings)
+        self._solved: dict[str, Solution | Conflict] = {}
+
+    def plan(
+        self,
+        nodes: Sequence[Node],
+        facts: Mapping[str, Facts],
+        policy: PlanPolicy,
+        baselines: Sequence[drift.Baseline],
+        now: str,
+        strategy: str = "validated",
+    ) -> Plan:
+        """The plan for those nodes as the inventory knows them."""
+        wanted = policy_of(self.settings, strategy)
+        candidates = [self._candidate(node, facts.get(node.name), policy, baselines, wanted) for node in nodes]
+        return make(candidates, self.vendors, self.store.has, policy, self.matrix.digest, now)
+
+    def _candidate(
+        self, node: Node, facts: Facts | None, policy: PlanPolicy, baselines: Sequence[drift.Baseline], wanted: Policy
+    ) -> Candidate:
+        if facts is None or facts.vendor not in self.vendors:
+            return Candidate(node, facts)
+        wish = dict(policy.wish)
+        if baselines:
+            try:
+                chosen = drift.choose(baselines, facts)
+            except FleetError as error:
+                return Candidate(node, facts, refusal=error.what)
+            if chosen is None:
+                names = ", ".join(b.name for b in baselines)
+                return Candidate(node, facts, refusal=f"baseline {names} is not meant for this node")
+            pinned = {c: f"=={v}" for c, v in chosen.stack.items() if c not in _NOT_WISHED}
+            wish = {**pinned, **wish}
+        try:
+            request = compat_matrix.request_of(facts, wanted, wish)
+            return Candidate(node, facts, self._solve(request))
+        except FleetError as error:
+            return Candidate(node, facts, refusal=error.what)
+
+    def _solve(self, request: Request) -> Solution | Conflict:
+        key = repr(request)
+        if key not in self._solved:
+            self._solved[key] = compat_matrix.solve(self.matrix, request)
+        return self._solved[key]
