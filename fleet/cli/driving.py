@@ -18,6 +18,7 @@ from fleet.core import errors
 from fleet.core.model import Node
 
 if TYPE_CHECKING:
+    from fleet.core.model import Plan
     from fleet.inventory import Inventory
     from fleet.inventory.rollouts import Rollout, Rollouts, Stored
     from fleet.playbook import Staged
@@ -116,28 +117,39 @@ def line(transition: Transition) -> str:
     return f"{at} {transition.node}  {moved}{step}{reason}"
 
 
-def drive(settings: Settings, inventory: Inventory, rollout: str, *, reopen: bool, parallel: int = PARALLEL) -> Rollout:
-    """Carry out a rollout here until it rests; its row afterwards.
+def drive(
+    settings: Settings,
+    inventory: Inventory,
+    rollout: str,
+    *,
+    reopen: bool = False,
+    parallel: int = PARALLEL,
+    plan: Plan | None = None,
+    command: str = "",
+) -> Rollout:
+    """Carry out a rollout here until it rests; its row afterwards. With `plan`, it is stored first, as asked by
+    `command`; with `reopen`, what made it pause is accepted.
 
     Ctrl-C lets the running steps end and raises Interrupted; a second one ends the process at once, which is safe too.
     """
     from fleet.engine.leases import TTL_S, LeaseEngine, gone
     from fleet.evidence import EvidenceStore
     from fleet.inventory.rollouts import Rollouts
+    from fleet.planning import matrix_of
     from fleet.upgrade import Upgrade
 
     store = Rollouts(inventory.database)
     stop = threading.Event()
 
-    def interrupted(number: int, frame: FrameType | None) -> None:
+    def interrupted(number: int, _frame: FrameType | None) -> None:
         if stop.is_set():
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         stop.set()
         say("the running steps end first; Ctrl-C again stops at once (it is safe: see fleet rollout resume)")
 
-    names = list(store.tasks(rollout))
-    known = [node for node in inventory.nodes() if node.name in set(names)]
+    names = {name for wave in plan.waves for name in wave} if plan else set(store.tasks(rollout))
+    known = [node for node in inventory.nodes() if node.name in names]
     before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with transport_of(settings, inventory) as transport:
@@ -148,6 +160,8 @@ def drive(settings: Settings, inventory: Inventory, rollout: str, *, reopen: boo
             )  # fmt: skip
             engine = LeaseEngine(store, upgrade.tick, stop=stop)
             try:
+                if plan is not None:
+                    upgrade.start(rollout, plan, command, matrix_of(settings).digest)
                 if reopen:
                     lease = store.acquire(rollout, engine.owner, TTL_S, time.time(), gone)
                     upgrade.reopen(rollout, lease)
@@ -163,28 +177,6 @@ def drive(settings: Settings, inventory: Inventory, rollout: str, *, reopen: boo
             "stopped by the operator at a safe point", where=rollout, hint=f"fleet rollout resume {rollout}"
         )
     return row
-
-
-def begin(settings: Settings, inventory: Inventory, plan: Any, command: str, rollout: str, parallel: int) -> Rollout:
-    """Store a rollout of the plan and carry it out."""
-    from fleet.evidence import EvidenceStore
-    from fleet.inventory.rollouts import Rollouts
-    from fleet.planning import matrix_of
-    from fleet.upgrade import Upgrade
-
-    store = Rollouts(inventory.database)
-    names = {name for wave in plan.waves for name in wave}
-    known = [node for node in inventory.nodes() if node.name in names]
-    with transport_of(settings, inventory) as transport:
-        upgrade = Upgrade(
-            store, inventory, hands_of(settings, inventory, transport), EvidenceStore(settings.evidence_dir),
-            origin=origin_of(known), operator=operator(settings), parallel=1,
-        )  # fmt: skip
-        try:
-            upgrade.start(rollout, plan, command, matrix_of(settings).digest)
-        finally:
-            upgrade.close()
-    return drive(settings, inventory, rollout, reopen=False, parallel=parallel)
 
 
 def as_dict(row: Rollout, tasks: dict[str, Stored]) -> dict[str, Any]:

@@ -27,8 +27,9 @@ def list_(ctx: click.Context, output: str) -> int:
     for run in store.runs():
         records = list(store.records(run))
         origins = ", ".join(sorted({record.origin for record in records}))
-        rows.append({"run": run, "records": len(records), "origin": origins, "from": records[0].at if records else "",
-                     "to": records[-1].at if records else "", "head": records[-1].digest if records else ""})  # fmt: skip
+        first, last = (records[0], records[-1]) if records else (None, None)
+        ends = {"from": first.at if first else "", "to": last.at if last else "", "head": last.digest if last else ""}
+        rows.append({"run": run, "records": len(records), "origin": origins, **ends})
     if output == "name":
         for row in rows:
             click.echo(row["run"])

@@ -100,7 +100,7 @@ def _deliveries(texts: Sequence[str]) -> dict[str, str]:
 @planning
 @output_option("table", "json", "yaml")
 @click.pass_context
-def plan(ctx: click.Context, pick: Pick, output: str, **options: Any) -> int:
+def plan(ctx: click.Context, /, pick: Pick, output: str, **options: Any) -> int:
     """What `fleet upgrade` would do with these nodes, and why. Changes nothing.
 
     `-o json > plan.json` keeps the plan for `fleet upgrade plan.json`. Exit status: 5 when a node is refused.

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @output_option("table", "json", "yaml")
 @click.pass_context
-def upgrade(ctx: click.Context, pick: Pick, parallel: int, yes: bool, output: str, **options: Any) -> int:
+def upgrade(ctx: click.Context, /, pick: Pick, parallel: int, yes: bool, output: str, **options: Any) -> int:
     """Bring NODES to a stack: drain, install, reboot, validate, or roll back. In place of NODES, a plan file (JSON).
 
     The plan is shown first and must be confirmed. Ctrl-C lets running steps end. The same command again, or
     `fleet rollout resume`, goes on. Exit status: 6 when a node failed, 8 when the rollout is paused, 5 when nodes were
     refused, 7 when they belong to another rollout.
     """
-    from fleet.cli.driving import as_dict, begin, drive, outcome
+    from fleet.cli.driving import as_dict, drive, outcome
     from fleet.core.model import digest
     from fleet.inventory.rollouts import Rollouts
 
@@ -53,7 +53,7 @@ def upgrade(ctx: click.Context, pick: Pick, parallel: int, yes: bool, output: st
         if row is not None:
             _paused(row)
             say(f"going on with rollout {row.id}")
-            row = drive(settings, inventory, row.id, reopen=False, parallel=parallel)
+            row = drive(settings, inventory, row.id, parallel=parallel)
         else:
             assert plan is not None
             show(plan, say)
@@ -64,7 +64,7 @@ def upgrade(ctx: click.Context, pick: Pick, parallel: int, yes: bool, output: st
             confirm(names, len(inventory.nodes()), "upgrade", yes)
             rollout = f"r-{now()[:10].replace('-', '')}-{secrets.token_hex(3)}"
             say(f"rollout {rollout} begins")
-            row = begin(settings, inventory, plan, command, rollout, parallel)
+            row = drive(settings, inventory, rollout, parallel=parallel, plan=plan, command=command)
         tasks = store.tasks(row.id)
         ending(row, tasks)
         if output != "table":
@@ -136,10 +136,8 @@ def ending(row: Rollout, tasks: dict[str, Any]) -> None:
     """What became of it, and what is left to do, for the person."""
     from fleet.core.rollout import summary
 
-    say(
-        f"rollout {row.id} is {row.state}: {summary(s.task for s in tasks.values())}"
-        + (f" ({row.reason})" if row.reason else "")
-    )
+    reason = f" ({row.reason})" if row.reason else ""
+    say(f"rollout {row.id} is {row.state}: {summary(s.task for s in tasks.values())}{reason}")
     for name, stored in tasks.items():
         if stored.task.state in ("failed", "rolled-back", "held"):
             nxt = f"; next: {stored.task.next_action}" if stored.task.next_action else ""
