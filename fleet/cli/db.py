@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
 from fleet.cli.output import document, emit, output_option, say, settings, table
+from fleet.cli.selection import opened
 
 
 @click.group()
 def db() -> None:
-    """The inventory database: upgrade, current."""
+    """The inventory database: upgrade, current, log."""
 
 
 @db.command()
@@ -47,3 +50,21 @@ def current(ctx: click.Context, output: str) -> None:
         table(("FIELD", "VALUE"), [(key, value if value is not None else "none") for key, value in body.items()])
     else:
         emit(document("Database", body), output)
+
+
+@db.command()
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="So many, the newest first.")
+@output_option("table", "json", "yaml", "jsonl")
+@click.pass_context
+def log(ctx: click.Context, limit: int, output: str) -> None:
+    """Show who changed what in the inventory, and when."""
+    with opened(ctx) as (_, inventory):
+        entries = [vars(entry) for entry in inventory.audit_log(limit)]
+    if output == "table":
+        rows = [(e["at"], e["who"], e["what"], json.dumps(e["detail"], ensure_ascii=False)) for e in entries]
+        table(("AT", "WHO", "WHAT", "DETAIL"), rows)
+    elif output == "jsonl":
+        for entry in entries:
+            click.echo(json.dumps(entry, ensure_ascii=False))
+    else:
+        emit(document("AuditLog", {"entries": entries}), output)
