@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from compat_matrix.problem import CHANNEL_RANK, Constraint, Domains, Problem, bits, propagate
+from compat_matrix.problem import CHANNEL_RANK, Constraint, Domains, Problem, bits, channel_limit, propagate
 
 Cost: TypeAlias = tuple[int, ...]
 ACTIVATION_RANK = {"none": 0, "reload": 1, "reboot": 2, "power_cycle": 3, "hands": 4}
@@ -55,8 +55,7 @@ def weigh(problem: Problem, unary: Domains) -> Weights:
             counts = row is not None and row.choose == "always" and not prefer
             buckets.append(bucket(place) if counts else 0)
         stale.append(tuple(buckets))
-        limit = CHANNEL_RANK.get(problem.request.policy.channel, 1)
-        limit = CHANNEL_RANK["stable"] if problem.request.policy.channel == "legacy" else limit
+        limit = channel_limit(problem.tables, row, problem.request.policy.channel) if row is not None else 0
         always = row is not None and row.choose == "always"
         legacy.append(
             tuple(

@@ -7,6 +7,7 @@ the answer makes the rest satisfiable.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from compat_matrix.facts import NodeClass, holds, known_system
 from compat_matrix.problem import Group, Problem, bits, feasible, request_source, tables_source
@@ -80,7 +81,8 @@ def _table(problem: Problem, group: Group) -> list[Reason]:
     facts = problem.facts
     rows = [r for r in group.rows if isinstance(r, Rule) and holds(r.when, facts, lenient=True)]
     if not rows:
-        return [Reason(_nothing_said(problem, name, group, facts), tables_source(problem.tables, f"table {name}"))]
+        said = [Reason(_nothing_said(problem, name, group, facts), tables_source(problem.tables, f"table {name}"))]
+        return said + _near(group, facts)
     rows.sort(key=lambda r: -level_rank(r.level))
     said = [r.reason(f"{r.because} [{name}: {_pairs(r)}]") for r in rows[:_LIMIT]]
     if len(rows) > _LIMIT:
@@ -104,9 +106,20 @@ def _nothing_said(problem: Problem, name: str, group: Group, facts: NodeClass) -
     return text
 
 
+def _near(group: Group, facts: NodeClass) -> list[Reason]:
+    """The rows that would speak of this class but for its kernel."""
+    rows = [r for r in group.rows if isinstance(r, Rule) and r.when.kernel is not None]
+    near = [r for r in rows if holds(replace(r.when, kernel=None), facts, lenient=True)]
+    return [r.reason(f"{r.because} [kernel {r.when.kernel}]") for r in near[:_LIMIT]]
+
+
 def _level(problem: Problem, group: Group) -> list[Reason]:
     demanded = problem.request.policy.min_level
     policy = request_source("policy.min_level")
+    if group.name == "level:records":
+        where = tables_source(problem.tables, "records")
+        text = f"no validation record of ours holds for {problem.facts.model} and this choice"
+        return [Reason(text, where), Reason("the policy demands evidence of level validated", policy)]
     if group.name.startswith("level:table:"):
         name = group.name.rpartition(":")[2]
         minimum = level_rank(demanded)

@@ -72,6 +72,10 @@ def _system(matrix: Matrix, request: Request) -> tuple[str, str]:
     rows = [row for row in matrix.systems if os_id == row.id or os_id in row.aliases]
     if rows:
         os_id = rows[0].id
+        short = version  # a point release (22.04.4) of a system whose VERSION_ID is shorter
+        while short and not any(_in(Range.parse(row.version), short) for row in rows):
+            short = short.rpartition(".")[0]
+        version = short or version
     kernel = request.os.kernel.strip()
     if kernel and "sp" not in version:
         for row in rows:

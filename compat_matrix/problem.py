@@ -7,9 +7,10 @@ constraints are what an explanation may leave out.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from compat_matrix.facts import NodeClass, holds
@@ -238,6 +239,7 @@ def feasible(problem: Problem, groups: Iterable[Group]) -> bool:
 def compile_problem(matrix: Matrix, request: Request, facts: NodeClass) -> Problem:
     """The problem of one class. What cannot be satisfied at all is in it as an `impossible` group."""
     tables = matrix.tables[request.vendor]
+    request = replace(request, wish={c: completed(tables, c, text) for c, text in request.wish.items()})
     variables, carried, left_out, groups = variables_of(matrix, tables, request, facts)
     problem = Problem(matrix, tables, request, facts, variables, (), carried, left_out)
     groups += _rule_groups(problem)
@@ -248,6 +250,18 @@ def compile_problem(matrix: Matrix, request: Request, facts: NodeClass) -> Probl
     problem.groups = tuple(g for g in groups if g.constraints or g.impossible)
     problem.likes = tuple(_likes(problem))
     return problem
+
+
+def completed(tables: VendorTables, component: str, wish: str) -> str:
+    """A wish as it is meant: a bare beginning (`580`, `12.8`) that is no release itself means all that begin so."""
+    row = tables.components.get(component)
+    if row is None or not re.fullmatch(r"\d+(\.\d+)*", wish):
+        return wish
+    exact, longer = Range.parse(f"=={wish}"), Range.parse(f"{wish}.*")
+    versions = [r.version for r in tables.releases.get(row.releases_of or component, ())]
+    if any(exact.contains(v, row.scheme) for v in versions):
+        return wish
+    return str(longer) if any(longer.contains(v, row.scheme) for v in versions) else wish
 
 
 def applies(row: ComponentRow, facts: NodeClass) -> bool:
@@ -371,7 +385,7 @@ def _variable(
             values[current] = []
     good = sorted((v for v in values if valid(v, row.scheme)), key=lambda v: key(v, row.scheme), reverse=True)
     order = tuple(good + [v for v in values if v not in good])
-    limit = CHANNEL_RANK["stable"] if policy.channel == "legacy" else CHANNEL_RANK[policy.channel]
+    limit = channel_limit(matrix.tables[request.vendor], row, policy.channel)
     admitted = 0
     for i, version in enumerate(order):
         rows = values[version]
@@ -388,6 +402,18 @@ def _variable(
     if ladder is None:
         ladder = matrix.ladders[(row.scheme, order)] = Ladder(order, row.scheme)
     return Variable(row.component, row, order, tuple(tuple(values[v]) for v in order), admitted, index, ladder)
+
+
+def channel_limit(tables: VendorTables, row: ComponentRow, channel: str) -> int:
+    """The rank of the least stable channel that a policy admits of a component.
+
+    A policy of `lts` admits stable releases of a component that has no lts line at all. `legacy` admits, beside what
+    `stable` does, releases past their end.
+    """
+    known = tables.releases.get(row.releases_of or row.component, ())
+    if channel == "legacy" or (channel == "lts" and all(r.channel != "lts" for r in known)):
+        return CHANNEL_RANK["stable"]
+    return CHANNEL_RANK[channel]
 
 
 def _conditions(problem: Problem, scope: Scope) -> list[tuple[int, int]] | None:
@@ -497,7 +523,7 @@ def _table_groups(problem: Problem) -> list[Group]:
     unknown: list[Constraint] = []
     for name, rows in problem.tables.tables.items():
         weak = table_constraint(problem, rows, 0)
-        strong = table_constraint(problem, rows, level_rank(policy.min_level))
+        strong = table_constraint(problem, rows, _minimum(problem))
         if policy.allow_unknown:
             unknown += [strong] if strong else []
             continue
@@ -507,6 +533,12 @@ def _table_groups(problem: Problem) -> list[Group]:
             out.append(Group(f"level:table:{name}", "level", (strong,), tuple(rows)))
     problem.unknown_tables = tuple(unknown)
     return out
+
+
+def _minimum(problem: Problem) -> int:
+    """The level that single rows must have. `validated` is demanded of the set as a whole: see `_record_groups`."""
+    level = problem.request.policy.min_level
+    return 0 if level == "validated" else level_rank(level)
 
 
 def _record_groups(problem: Problem) -> list[Group]:
@@ -532,12 +564,15 @@ def _record_groups(problem: Problem) -> list[Group]:
                     Group(record.at, "record", (constraint,) if constraint else (), (record,), (record.reason(said),))
                 )
     problem.records = tuple(passed)
+    if problem.request.policy.min_level == "validated":
+        constraint = _rows(problem, [dict(masks) for _, masks, _ in passed]) if passed else None
+        out.append(Group("level:records", "level", (constraint,) if constraint else (), impossible=not passed))
     return out
 
 
 def _policy_groups(problem: Problem) -> list[Group]:
     out: list[Group] = []
-    minimum = level_rank(problem.request.policy.min_level)
+    minimum = _minimum(problem)
     for i, variable in enumerate(problem.variables):
         if variable.admitted != variable.full:
             out.append(Group(f"channel:{variable.component}", "channel", (Constraint((i,), ((variable.admitted,),)),)))
@@ -584,8 +619,20 @@ def _likes(
 
 
 def level_of(problem: Problem, chosen: Mapping[str, str]) -> str:
-    """The weakest evidence that a stack rests on: of its releases, and of the best matching row of each table."""
+    """The weakest evidence that a stack rests on: of its releases, and of the best matching row of each table.
+
+    `validated` when a passing record of this class names all that is always chosen, in these versions.
+    """
     found: list[str] = []
+    needed = {v.component for v in problem.variables if v.row is not None and v.row.choose == "always"}
+    for _, masks, record in problem.records:
+        inside = all(
+            mask >> problem.variables[v].values.index(chosen[problem.variables[v].component]) & 1
+            for v, mask in masks
+            if problem.variables[v].component in chosen
+        )
+        if inside and needed <= set(record.stack):
+            return "validated"
     for variable in problem.variables:
         if variable.component in chosen and chosen[variable.component] in variable.values:
             rows = variable.releases[variable.values.index(chosen[variable.component])]

@@ -18,6 +18,9 @@ TODAY = "2026-11-30"
 HERE = Path(__file__).parent
 CHANNEL = {"LTS": "lts", "PB": "stable", "NFB": "candidate"}
 
+# Tags of the open modules that are newer than the newest data-centre release of their branch.
+TAGS_ONLY = ("520.61.07", "565.77", "575.64", "575.64.03", "575.64.05")
+
 # model -> (name in the list of open modules, PCI device)
 LISTED = {
     "A10": ("NVIDIA A10", "2236"), "A16": ("NVIDIA A16", "25B6"), "A2": ("NVIDIA A2", "25B6"),
@@ -61,6 +64,8 @@ def driver_rows(folder: Path) -> list[str]:
         date = row["date"].split(" ")[0]
         if row["stream"] != "release":
             channel = "developer"
+        elif row["version"] in TAGS_ONLY:
+            channel = "candidate"
         elif eol and eol <= TODAY[:7]:
             channel = "legacy"
         elif kind == "PB" and date and date < branch["first_release_date"]:
