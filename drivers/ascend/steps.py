@@ -148,7 +148,10 @@ def _removals(moved: Iterable[VersionChange]) -> list[Step]:
 
 
 def steps(change: Change) -> tuple[Step, ...]:
-    """The steps of one stage. Raises Refused when the chips' flash forbids the wanted driver."""
+    """The steps of one stage. Raises Refused when the chips' flash forbids the wanted driver.
+
+    A bundle is a name for a driver and a firmware: it rides with the last of them, and alone it is only verified.
+    """
     by_name = {moved.component: moved for moved in change.changes}
     driver, firmware = by_name.get("driver"), by_name.get("firmware")
     floor = below_floor(driver.new, change.flags) if driver else None
@@ -160,8 +163,6 @@ def steps(change: Change) -> tuple[Step, ...]:
         )
     riders = tuple(c for c in (by_name.get("bundle"),) if c)
     hdk = [c for c in (driver, firmware) if c and c.new is not None]
-    if riders and not hdk:
-        raise Refused("a bundle changes only together with its driver and firmware", slug="bundle-alone")
     first = change.now.get("driver") is None
     if hdk and not first:
         hdk.reverse()  # an upgrade flashes first, a first install needs the driver before it can flash
