@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from fleet.cli import output as screen
+from fleet.config import load
 from fleet.core.errors import NodesFailed, UsageError
 from fleet.lab.lab import Lab, NodeStatus, lab_dir
 from fleet.lab.power import LabPower
@@ -27,7 +28,13 @@ def _dir_option(command: F) -> F:
 
 
 def _lab(ctx: click.Context, folder: Path | None) -> Lab:
-    return Lab(folder or lab_dir(), screen.say, vendor_path=screen.settings(ctx).vendor_path)
+    where = (folder or lab_dir()).absolute()
+    env = dict(os.environ)
+    # A shell that was set up for this lab must be able to bring it up again after `down` took its settings away.
+    if env.get("FLEET_CONFIG") == str(where / "fleet.toml") and not (where / "fleet.toml").is_file():
+        del env["FLEET_CONFIG"]
+    settings = load({k: v for k, v in (ctx.find_root().obj or {}).items() if v is not None}, env)
+    return Lab(where, screen.say, vendor_path=settings.vendor_path)
 
 
 @click.group()
@@ -78,22 +85,30 @@ def status(ctx: click.Context, folder: Path | None, output: str) -> None:
 
 
 @lab.command()
-@click.argument("node")
+@click.argument("node", required=False)
 @click.argument("fault", required=False)
 @click.option("--off", is_flag=True, help="Take the fault back.")
-@click.option("--list", "listing", is_flag=True, help="The faults this node can have.")
+@click.option("--list", "listing", is_flag=True, help="The faults that NODE, or any node of this lab, can have.")
 @_dir_option
 @click.pass_context
-def fault(ctx: click.Context, node: str, fault: str | None, off: bool, listing: bool, folder: Path | None) -> None:
-    """Break a node on purpose, or mend it. Some faults take a value: `fleet lab fault nv-a xid=79`."""
+def fault(
+    ctx: click.Context, node: str | None, fault: str | None, off: bool, listing: bool, folder: Path | None
+) -> None:
+    """Break a node on purpose, or mend it. Some faults take a value: `fleet lab fault as-a lost-card=3`."""
     one = _lab(ctx, folder)
-    if listing or fault is None:
-        if fault is None and not listing:
-            raise UsageError("which fault?", hint=f"fleet lab fault {node} --list")
-        vendor = next((s.vendor for s in one.status() if s.name == node), "")
-        one.state(node)
-        screen.table(("FAULT", "WHAT"), sorted(one.faults(vendor).items()))
+    if listing:
+        if node is not None:
+            one.state(node)
+        vendors = sorted({s.vendor for s in one.status() if node in (None, s.name)})
+        rows = {(name, says): vendor for vendor in vendors for name, says in one.faults(vendor).items()}
+        own = one.own_faults()
+        screen.table(
+            ("FAULT", "OF", "WHAT"),
+            [(n, "any node" if n in own else vendor, says) for (n, says), vendor in sorted(rows.items())],
+        )
         return
+    if node is None or fault is None:
+        raise UsageError("which node and which fault?", hint="fleet lab fault --list")
     one.fault(node, fault, on=not off)
     screen.say(f"{node}: {fault} is {'off' if off else 'on'}")
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fleet.core.errors import FleetError, Refused
 from fleet.core.model import digest
+from fleet.lab.namespace import die_with_parent
 
 Say = Callable[[str], None]
 NODE = Path(__file__).parent / "node"
@@ -116,6 +117,7 @@ def base(cache: Path, say: Say) -> tuple[Path, str]:
     key = digest([PACKAGES, SETUP, uname.read_text()])[7:19]
     done = cache / "bases" / key
     if (done / "base.json").is_file():
+        (done / "base.json").touch()
         return done / "root", key
     _need("mmdebstrap", "apt-get install mmdebstrap")
     _need("apt-cache", "the lab builds its nodes from the packages of a Debian-like host")
@@ -158,6 +160,27 @@ def headers_of(root: Path) -> list[str]:
     return [name.removeprefix("linux-headers-") for name in names]
 
 
+def prune(cache: Path, say: Say, days: float = 14) -> list[Path]:
+    """Remove bases and layers that no lab has used for `days` and that no running node stands on.
+
+    Call it under `cache_lock`. A node's mounts show only in the mount table of its own processes.
+    """
+    limit = time.time() - days * 86400
+    marks = [*cache.glob("bases/*/base.json"), *cache.glob("*/*/done")]
+    old = [mark.parent for mark in marks if mark.stat().st_mtime < limit]
+    if not old:
+        return []
+    tables = set()
+    for table in Path("/proc").glob("[0-9]*/mountinfo"):
+        with contextlib.suppress(OSError):
+            tables.add(table.read_text())
+    gone = [folder for folder in old if not any(str(folder.resolve()) in table for table in tables)]
+    for folder in gone:
+        say(f"removing the unused layer {folder}")
+        shutil.rmtree(folder, ignore_errors=True)
+    return gone
+
+
 def _quoted(script: str) -> str:
     return script.replace("'", "'\\''")
 
@@ -175,8 +198,15 @@ def _proxy_options() -> list[str]:
 
 def _follow(argv: Sequence[str], say: Say) -> None:
     last: list[str] = []
+    # In a PID namespace of its own: when this process is killed, nothing of the build goes on behind its back.
+    guard = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]
     with subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*guard, *argv],
+        preexec_fn=die_with_parent,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as child:
         assert child.stdout is not None
         for line in child.stdout:

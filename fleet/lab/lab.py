@@ -24,7 +24,7 @@ from typing import Any
 from fleet.core.errors import BadInput, FleetError, Locked, NotFound
 from fleet.core.model import digest
 from fleet.lab import handover, packages
-from fleet.lab.base import NODE, Say, base, cache_dir, cache_lock
+from fleet.lab.base import NODE, Say, base, cache_dir, cache_lock, prune
 from fleet.lab.layer import Layer, in_parallel, os_layer, stack_layer, tree_digest
 from fleet.lab.namespace import ENV, require
 from fleet.lab.node.labnode import Files
@@ -131,6 +131,7 @@ class Lab:
             in_parallel([lambda n=node: stack(n) for node in classes.values()])  # type: ignore[misc]
             for node in nodes:
                 self._make_node(node, stack(classes[node.node_class.name]), opt)
+            prune(self.cache, self.say)
 
     def _packages(self, spec: Spec) -> dict[str, list[str]]:
         """Build the starting stacks' and targets' packages of every vendor; stack name -> files."""
@@ -348,6 +349,10 @@ class Lab:
         out = {name: row["says"] for name, row in _own_faults().items()}
         out.update({name: row["says"] for name, row in packages.faults(vendor, self.vendor_path).items()})
         return out
+
+    def own_faults(self) -> list[str]:
+        """The faults that the lab itself brings, for every node."""
+        return list(_own_faults())
 
     def fault(self, name: str, fault: str, on: bool = True) -> None:
         """Switch a fault of a node on or off. `fault` may carry a value: `xid=79`."""

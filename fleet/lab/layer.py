@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 from fleet.core.errors import FleetError
 from fleet.core.model import digest
 from fleet.lab.base import NODE, Say, headers_of
-from fleet.lab.namespace import ENV, Rootfs, proc_files, run
+from fleet.lab.namespace import ENV, Rootfs, die_with_parent, proc_files, run
 from fleet.lab.spec import LabNode, NodeClass
 
 
@@ -84,7 +85,9 @@ def stack_layer(
     }
     digests = [digest((packages / name).read_bytes()) for name in files]
     identity = {**state, "cards": [{**card, "uuid": "", "serial": ""} for card in state["cards"]]}
-    key = digest([system.key, stack, digests, identity, tree_digest(opt), node_class.start])[7:19]
+    programs = [tree_digest(opt / node_class.vendor), tree_digest(opt / "tools"), tree_digest(opt / "module")]
+    programs += [digest(file.read_bytes()) for file in sorted(opt.glob("*.py"))]
+    key = digest([system.key, stack, digests, identity, programs])[7:19]
     done = cache / "stacks" / key
 
     def work(building: Path) -> None:
@@ -170,6 +173,7 @@ def _inside(
 
 def _build(done: Path, what: str, work: Callable[[Path], None], say: Say) -> None:
     if (done / "done").is_file():
+        (done / "done").touch()  # when it was last used: see fleet.lab.base.prune
         return
     say(f"building the layer of {what}")
     building = done.with_name(done.name + ".building")
@@ -191,11 +195,17 @@ def in_parallel(jobs: Sequence[Callable[[], object]], width: int = 2) -> None:
     errors: list[str] = []
 
     def wait_one() -> None:
-        pid, status = os.wait()
-        report = running.pop(pid)
-        if status:
-            errors.append(report.read_text() if report.exists() else f"a builder ended with {status}")
-        report.unlink(missing_ok=True)
+        while True:  # only our own children: the caller may have others
+            for pid, report in list(running.items()):
+                done, status = os.waitpid(pid, os.WNOHANG)
+                if not done:
+                    continue
+                del running[pid]
+                if status:
+                    errors.append(report.read_text() if report.exists() else f"a builder ended with {status}")
+                report.unlink(missing_ok=True)
+                return
+            time.sleep(0.02)
 
     for number, job in enumerate(jobs):
         if len(running) >= width:
@@ -205,6 +215,7 @@ def in_parallel(jobs: Sequence[Callable[[], object]], width: int = 2) -> None:
         if pid == 0:
             code = 1
             try:
+                die_with_parent()
                 job()
                 code = 0
             except FleetError as error:

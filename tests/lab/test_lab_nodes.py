@@ -267,6 +267,54 @@ def test_effects_are_counted(lab: Lab) -> None:
     assert len([line for line in lines if line["kind"] == "boot"]) == lab.state("td").read()["boots"]
 
 
+def test_an_rpm_node_installs_from_a_repository_of_its_own(lab: Lab) -> None:
+    """rpmbuild, createrepo_c, dnf and the rpm database are the real ones."""
+    spec = (
+        "Name: greeting\nVersion: 1.0\nRelease: 1\nSummary: x\nLicense: x\nBuildArch: noarch\nAutoReqProv: no\n"
+        "%description\nx\n%install\nmkdir -p %{buildroot}/etc\necho hello > %{buildroot}/etc/greeting\n"
+        "%files\n/etc/greeting\n"
+    )
+    done = lab.run("tr", ["tee", "/root/greeting.spec"], stdin=spec.encode())
+    assert done.returncode == 0
+    script = (
+        "rpmbuild -bb --quiet --define '_topdir /root/rpm' /root/greeting.spec && createrepo_c -q /root/rpm/RPMS && "
+        "printf '[own]\\nname=own\\nbaseurl=file:///root/rpm/RPMS\\ngpgcheck=0\\n' > /etc/yum.repos.d/own.repo && "
+        "yum install -q -y greeting && rpm -q greeting && cat /etc/greeting"
+    )
+    done = lab.run("tr", ["sh", "-c", script])
+    assert done.returncode == 0, done.stdout.decode()
+    assert done.stdout.decode().split()[-2:] == ["greeting-1.0-1.noarch", "hello"]
+
+
+def test_units_are_real_programs(lab: Lab) -> None:
+    units = {
+        "steady": "[Service]\nExecStart=/bin/sleep 1000\n[Install]\nWantedBy=multi-user.target\n",
+        "failing": "[Service]\nType=oneshot\nExecStart=/bin/false\n",
+        "once": "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n",
+    }
+    for name, text in units.items():
+        lab.run(
+            "td", ["tee", f"/etc/systemd/system/{name}.service"], stdin=f"[Unit]\nDescription={name}\n{text}".encode()
+        )
+    assert ssh(lab, "td", "systemctl is-active steady").stdout.strip() == "inactive"
+    assert ssh(lab, "td", "systemctl enable --now steady").returncode == 0
+    assert said(lab, "td", "systemctl is-active steady; systemctl is-enabled steady") == "active\nenabled"
+    failed = ssh(lab, "td", "systemctl start failing")
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("Job for failing.service failed")
+    assert ssh(lab, "td", "systemctl is-failed failing").stdout.strip() == "failed"
+    assert said(lab, "td", "systemctl start once; systemctl show -p ActiveState --value once") == "active"
+    assert ssh(lab, "td", "systemctl start none-such").returncode == 5
+    pid = said(lab, "td", "systemctl show -p MainPID --value steady")
+    said(lab, "td", f"kill -9 {pid}; sleep 0.2")
+    assert ssh(lab, "td", "systemctl is-active steady").stdout.strip() == "failed"
+    old = boot_id(lab, "td")
+    ssh(lab, "td", "systemctl reboot")
+    await_boot(lab, "td", old)
+    assert said(lab, "td", "systemctl is-active steady") == "active"
+    said(lab, "td", "systemctl disable --now steady; rm /etc/systemd/system/failing.service")
+
+
 def _members(lab: Lab) -> list[int]:
     """Every process that lives in a mount of this lab."""
     out = []

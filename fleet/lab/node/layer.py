@@ -215,7 +215,10 @@ def main() -> int:
     for wants in Path("/etc/systemd/system").glob("*.wants"):
         shutil.rmtree(wants)
     if kind == "rpm":
-        Path("/etc/dnf/vars").mkdir(parents=True, exist_ok=True)
+        for folder in ("/etc/dnf/vars", "/etc/yum.repos.d"):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        Path("/usr/bin/yum").unlink(missing_ok=True)
+        Path("/usr/bin/yum").symlink_to("dnf")
         Path("/etc/dnf/vars/releasever").write_text(f"{order['os']['version'].split(' ')[0]}\n")
     # Accounts of rpm systems have the sbin folders in their path, those of Debian do not.
     path = "SetEnv PATH=/usr/local/bin:/usr/bin:/usr/local/sbin:/usr/sbin\n" if kind == "rpm" else ""
