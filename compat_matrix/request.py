@@ -26,7 +26,8 @@ def parse_request(text: str, path: str = "-") -> Request:
     root, problems = read(text, path)
     if problems:
         first = problems[0]
-        raise BadInput(first.text, where=f"{first.path}:{first.line}", hint=_HINT, slug=first.slug)
+        slug = "too-large" if first.slug == "too-large" else "bad-input"
+        raise BadInput(first.text, where=f"{first.path}:{first.line}", hint=_HINT, slug=slug)
     if root is None or not isinstance(root.value, dict):
         raise BadInput("the request is not a mapping", where=f"{path}:1", hint=_HINT)
     top = _Fields(root, path, "")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
+import jsonschema
 import pytest
 
-from compat_matrix import Matrix
+from compat_matrix import Matrix, parse_request, solve
 from compat_matrix.case import cases, run_case
+from fleet.cli.matrix import as_dict
 
 FOLDER = Path(__file__).resolve().parents[1] / "cases" / "matrix"
 CASES = cases(FOLDER)
+SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schema"
 
 
 @pytest.mark.parametrize("case", CASES, ids=[str(c.relative_to(FOLDER)) for c in CASES])
@@ -42,3 +46,11 @@ def test_a_wrong_expectation_is_noticed(matrix: Matrix, tmp_path: Path, old: str
     assert old in text
     file.write_text(text.replace(old, new))
     assert any(slug in p.text for p in run_case(matrix, case))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[str(c.relative_to(FOLDER)) for c in CASES])
+def test_every_answer_follows_its_schema(matrix: Matrix, case: Path) -> None:
+    answer = solve(matrix, parse_request((case / "request.yaml").read_text(), str(case)))
+    document = json.loads(json.dumps(as_dict(answer)))
+    schema = json.loads((SCHEMAS / f"{document['kind']}.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(schema).validate(document)
