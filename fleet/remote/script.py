@@ -87,7 +87,11 @@ _run() {
   ( trap - USR1; _do "$1" "$2" "$3" ) 4>&1 & _w=$!
   _later $(($2 + _give)) "kill -USR1 $$" >/dev/null 2>&1 & _d=$!
   wait $_w
-  if [ -n "$_g" ]; then kill -KILL $_w; printf '\n'; _m gave-up "$1"; else kill -TERM $_d; fi 2>/dev/null
+  if [ -n "$_g" ]; then kill -KILL $_w $(_kids $_w); printf '\n'; _m gave-up "$1"; else kill -TERM $_d; fi 2>/dev/null
+}
+# All that came from process $1: what is left of a section must not write into the ones after it.
+_kids() {
+  for _k in $(cat "/proc/$1/task/$1/children"); do echo "$_k"; (_kids "$_k"); done 2>/dev/null
 }
 trap '_g=1' USR1
 """
@@ -100,7 +104,11 @@ def build(
     if not _NONCE.match(nonce):
         raise ValueError(f"a nonce is 8 to 64 hex digits, not {nonce!r}")
     body: list[str] = []
+    seen: set[str] = set()
     for section in sections:
+        if section.name in seen:
+            raise ValueError(f"two sections are called {section.name!r}")
+        seen.add(section.name)
         if not _NAME.match(section.name):
             raise ValueError(f"a section cannot be called {section.name!r}")
         body.append(_section(section))

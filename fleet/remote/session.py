@@ -1,4 +1,4 @@
-"""One SSH connection, phase by phase, over paramiko's Transport. The only module that imports paramiko.
+"""One SSH connection, phase by phase, over paramiko's Transport.
 
 Traps this is written around: `start_client(timeout=…)` returns silently when its time is over; paramiko's own limits
 are per read, so a dripping node never meets one; a silent node must not hold a handshake slot, so the server's banner
@@ -24,6 +24,7 @@ from paramiko.ssh_exception import PartialAuthentication
 
 from fleet.core.errors import BadInput
 from fleet.remote.answer import Phase, Trouble
+from fleet.remote.tunnel import Tunnel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ SLOT_S = 2.0  # how long a handshake may hold its slot; a slower one goes on wit
 DRAIN_S = 2.0  # after the exit status, how long to wait for output that somebody else still holds open
 STDERR_BYTES = 64 * 1024
 
-Wire = socket.socket | paramiko.Channel
+Wire = socket.socket | Tunnel
 
 # paramiko reports each failed connection to its logger too, and an unconfigured logger prints on the terminal.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -97,14 +98,11 @@ def hang_up(wire: Wire) -> None:
     """End the connection so that whoever waits on it wakes up. The descriptor itself is closed by its owner."""
     with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
         wire.shutdown(socket.SHUT_RDWR)
-    if isinstance(wire, paramiko.Channel):
-        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
-            wire.close()
 
 
 def await_banner(wire: Wire, seconds: float, clock: Callable[[], float] = time.monotonic) -> str:
     """The server's `SSH-2.0-…` line; not a byte more is taken off the wire. Raises Stop in phase `banner`."""
-    read = _read_channel_line if isinstance(wire, paramiko.Channel) else _read_socket_line
+    read = _read_tunnel_line if isinstance(wire, Tunnel) else _read_socket_line
     end, taken = clock() + seconds, 0
     while True:
         line = read(wire, end, clock, BANNER_BYTES - taken)  # type: ignore[arg-type]  # picked by type just above
@@ -137,12 +135,12 @@ def _read_socket_line(sock: socket.socket, end: float, clock: Callable[[], float
     return line
 
 
-def _read_channel_line(channel: paramiko.Channel, end: float, clock: Callable[[], float], most: int) -> bytes:
+def _read_tunnel_line(tunnel: Tunnel, end: float, clock: Callable[[], float], most: int) -> bytes:
     line = b""
     while len(line) < most and (left := end - clock()) > 0:
-        channel.settimeout(left)
+        tunnel.settimeout(left)
         try:
-            byte = channel.recv(1)
+            byte = tunnel.recv(1)
         except OSError:  # a timeout is one
             return line
         line += byte
@@ -153,7 +151,9 @@ def _read_channel_line(channel: paramiko.Channel, end: float, clock: Callable[[]
 
 def start(wire: Wire, banner: str, known_key: str = "") -> paramiko.Transport:
     """A Transport that has not spoken yet: cheap key exchange first, the recorded kind of host key first."""
-    transport = paramiko.Transport(wire, packetizer_class=cast("type[Packetizer]", partial(_Packets, banner)))
+    transport = paramiko.Transport(
+        cast("socket.socket", wire), packetizer_class=cast("type[Packetizer]", partial(_Packets, banner))
+    )
     # The reading thread would wake ten times a second only to look whether it was closed: hang_up wakes it.
     wire.settimeout(30.0)
     options = transport.get_security_options()

@@ -135,7 +135,7 @@ class Ssh:
         self._watchdog.stop()
         with self._jump_lock:
             if self._jump_transport is not None:
-                hang_up(self._jump_transport.sock)
+                hang_up(cast("Wire", self._jump_transport.sock))
                 self._jump_transport.close()
                 self._jump_transport = None
 
@@ -214,13 +214,12 @@ class Ssh:
             return dial(node.address, node.port, self._limits.connect_s)
         import paramiko
 
+        from fleet.remote.tunnel import Tunnel
+
         try:
             bastion = self._bastion(self._jump, self._key)
             place = (node.address, node.port)
-            channel: Wire = bastion.open_channel(
-                "direct-tcpip", place, ("127.0.0.1", 0), timeout=self._limits.connect_s
-            )
-            return channel
+            return Tunnel(bastion.open_channel("direct-tcpip", place, ("127.0.0.1", 0), timeout=self._limits.connect_s))
         except paramiko.ChannelException as error:
             raise Stop("connect", "unreachable", f"bastion {self._jump.host}: {error.text}") from error
         except (paramiko.SSHException, EOFError, OSError) as error:
@@ -243,6 +242,7 @@ class Ssh:
                 own_gate = threading.Semaphore(0)
                 shown = s.shake_hands(transport, own_gate, self._limits.handshake_s)
                 self._check_key(shown, self._host_keys.get(jump.host, "") or jump.key)
+                self._host_keys[jump.host] = shown  # under tofu: the first one it showed is the one for this sweep
                 s.log_in(transport, jump.user or self._user, key, self._limits.auth_s)
             except s.Stop as stop:
                 if wire is not None:
@@ -269,9 +269,12 @@ def _default_key() -> str:
     )
 
 
-def fetch_host_key(node: Node, settings: Settings) -> str:
-    """The host key a node shows now, `ssh-ed25519 AAAA…`, for a person to compare and trust; NodesFailed without."""
-    transport = Ssh.of(settings, {}, login=False)
+def fetch_host_key(node: Node, settings: Settings, host_keys: Mapping[str, str] | None = None) -> str:
+    """The host key a node shows now, `ssh-ed25519 AAAA…`, for a person to compare and trust; NodesFailed without.
+
+    `host_keys` is asked only for the bastion's.
+    """
+    transport = Ssh.of(settings, host_keys or {}, login=False)
     try:
         answer = transport.host_key(node)
     finally:

@@ -137,6 +137,18 @@ def test_what_cannot_be_killed_is_given_up(shell: tuple[str, ...]) -> None:
     assert frames.done
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's list of children")
+def test_what_was_given_up_does_not_write_into_later_sections() -> None:
+    frames = ask(
+        SHELLS[0],
+        Section("stuck", "setsid sh -c 'sleep 3; echo late' & wait", 1),
+        Section("after", "sleep 3; echo mine", 9),
+        give_up_s=1,
+    )
+    assert frames.sections["stuck"].state == "gave-up"
+    assert frames.sections["after"].output == b"mine\n"
+
+
 @pytest.mark.parametrize("shell", SHELLS, ids=ID)
 def test_too_much_output_is_cut_and_the_tool_ends(shell: tuple[str, ...], poorer: None) -> None:  # noqa: ARG001
     frames = ask(shell, Section("endless", "yes", 10), Section("after", "echo ok", 5))
@@ -177,5 +189,7 @@ def test_nonce_is_found_again_and_names_are_checked() -> None:
     assert nonce_of("echo hello") == ""
     with pytest.raises(ValueError, match="nonce"):
         build([], "not hex $(reboot)")
+    with pytest.raises(ValueError, match="two sections"):
+        build([Section("a", ":"), Section("a", ":")], NONCE)
     with pytest.raises(ValueError, match="called"):
         build([Section("a b", ":")], NONCE)

@@ -251,6 +251,27 @@ def test_bastion_is_shared_and_leads_to_the_node(sshd: Start, good: Sshd, client
     assert jump.log.read_text().count("Accepted publickey for plain") == 1
 
 
+def test_nodes_that_hang_up_do_not_take_the_bastion_down(
+    sshd: Start, good: Sshd, bad_host: Bad, client_key: Path
+) -> None:
+    """Data sent on a channel that was just closed makes OpenSSH end the whole connection to the bastion."""
+    jump = sshd("127.1.2.9")
+    bad = [bad_host(f"127.1.4.{i}", b) for i, b in enumerate([badhosts.hang_up, badhosts.nonsense_after_banner] * 3)]
+    bad.append(bad_host("127.1.4.9", badhosts.silent))
+    nodes = [node(host, f"bad{i}") for i, host in enumerate(bad)]
+    nodes += [node(good, f"good{i}-{a}", a) for i in range(6) for a in good.addresses]
+    keys = {n.name: good.key for n in nodes if n.name.startswith("good")}
+    place = Jump("127.1.2.9", jump.port, "plain", jump.key)
+    transport = Ssh(str(client_key), host_keys=keys, bastion=place, limits=QUICK)
+    try:
+        answers = list(sweep(transport, nodes, "echo hi", fanout=16, timeout_s=30, sudo=False, retry=False))
+    finally:
+        transport.close()
+    assert {(a.phase, a.detail) for a in answers if a.name.startswith("good")} == {("done", "")}
+    assert all(a.trouble for a in answers if a.name.startswith("bad"))
+    assert jump.log.read_text().count("Accepted publickey for plain") == 1
+
+
 def test_bastion_with_another_key_or_a_closed_port_is_named(sshd: Start, good: Sshd, client_key: Path) -> None:
     jump = sshd("127.1.2.8")
     wrong = Jump("127.1.2.8", jump.port, "plain", good.key)
