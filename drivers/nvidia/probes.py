@@ -44,7 +44,6 @@ PROBES = (
     ),
     Probe("fabricmanager", "nv-fabricmanager --version", needs="/usr/bin/nv-fabricmanager"),
     Probe("toolkit", "cat /usr/local/cuda/version.json", needs="/usr/local/cuda/version.json"),
-    Probe("dkms", "dkms status 2>/dev/null | grep -E 'nvidia|gdrdrv' || echo '(none)'", needs="/usr/sbin/dkms"),
     Probe(
         "kernel_log",
         "dmesg 2>&1 | { grep -E 'NVRM|nvidia|not permitted|denied' || echo 'nvidia: no message'; } | tail -n 400",

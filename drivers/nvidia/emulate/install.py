@@ -36,6 +36,8 @@ def post(component, version, flavour):
             if other[:1].isdigit() and other != version:
                 labnode.dkms_remove("nvidia", other)
         for kernel in kernels():
+            if labnode.module_built("nvidia", version, kernel):
+                continue
             rc, log = labnode.dkms("nvidia", version, source, kernel)
             if rc:
                 sys.stderr.write(log)
