@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from compat_matrix.case import cases, run_case
@@ -150,25 +151,38 @@ def _contradictions(tables: VendorTables) -> Iterator[Problem]:
     told: set[tuple[str, str]] = set()
     for model in tables.models:
         facts = NodeClass(tables.name, model.name, model.architecture, frozenset(model.tags), 1, "", "", "", "")
-        demands: dict[str, list[tuple[Rule, Range]]] = {}
+        demands: dict[tuple[str, str], list[tuple[Rule, str, set[str]]]] = {}
         for rule in tables.rules:
-            plain = not rule.when.components and not rule.when.flags and not rule.when.os and rule.when.kernel is None
-            if rule.relation == "requires" and plain and holds(rule.when, facts) and _facts_free(rule.needs):
-                for component, wanted in rule.needs.components.items():
-                    demands.setdefault(component, []).append((rule, wanted))
-        for component, found in demands.items():
-            row = tables.components.get(component)
-            releases = tables.releases.get((row.releases_of or component) if row else component, ())
-            if not releases or row is None:
-                continue
-            for i, (first, a) in enumerate(found):
-                for second, b in found[i + 1 :]:
-                    one = {r.version for r in releases if _inside(a, r.version, row.scheme)}
-                    other = {r.version for r in releases if _inside(b, r.version, row.scheme)}
+            if holds(replace(rule.when, os=(), kernel=None, flags={}, arch=()), facts):
+                for component, under, said, versions in _demands(tables, rule):
+                    demands.setdefault((component, under), []).append((rule, said, versions))
+        for (component, _), found in demands.items():
+            for i, (first, a, one) in enumerate(found):
+                for second, b, other in found[i + 1 :]:
                     if one and other and not one & other and (first.at, second.at) not in told:
                         told.add((first.at, second.at))
-                        text = f"{component} {b} contradicts {a} of {first.at} for {model.name}"
+                        text = f"{component} {b} contradicts {component} {a} of {first.at} for {model.name}"
                         yield _at(second, text, "contradiction")
+
+
+def _demands(tables: VendorTables, rule: Rule) -> Iterator[tuple[str, str, str, set[str]]]:
+    """(component, the condition under which, what is demanded in words, the releases that meet it)."""
+
+    def fitting(component: str, wanted: Range, inside: bool) -> set[str]:
+        row = tables.components.get(component)
+        if row is None:
+            return set()
+        releases = tables.releases.get(row.releases_of or component, ())
+        return {r.version for r in releases if _inside(wanted, r.version, row.scheme) is inside}
+
+    facts = repr((rule.when.os, rule.when.kernel, sorted(rule.when.flags.items(), key=str), rule.when.arch))
+    if rule.relation == "requires" and _facts_free(rule.needs):
+        under = facts + repr(sorted(rule.when.components.items(), key=str))
+        for component, wanted in rule.needs.components.items():
+            yield component, under, str(wanted), fitting(component, wanted, True)
+    elif rule.relation == "forbids" and len(rule.when.components) == 1:
+        for component, wanted in rule.when.components.items():
+            yield component, facts + "[]", f"outside {wanted}", fitting(component, wanted, False)
 
 
 def _facts_free(scope: Scope) -> bool:

@@ -68,18 +68,40 @@ class VendorTables:
 
     def fold(self, name: str) -> str:
         """A name without case, vendor words, blanks, signs; `80GB` and `80G` are the same."""
-        text = name.lower()
+        return "".join(self._split(name))
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """The words of a folded name, sorted: `H100 PCIe 80GB` and `H100-80GB-PCIe` have the same."""
+        return tuple(sorted(self._split(name)))
+
+    def _split(self, name: str) -> list[str]:
+        text = re.sub(r"\bpci-e\b", "pcie", name.lower())
         for word in self.strip:
             text = re.sub(rf"(?<![a-z0-9]){re.escape(word.lower())}(?![a-z])", " ", text)
-        return re.sub(r"(\d)gb\b", r"\1g", re.sub(r"[^a-z0-9.]+", " ", text)).replace(" ", "")
+        return re.sub(r"(\d)\s*g(?:i?b)?\b", r"\1g", re.sub(r"[^a-z0-9.]+", " ", text)).split()
+
+    @cached_property
+    def _words(self) -> dict[tuple[str, ...], Model | None]:
+        """The words of a name in any order; None where two models have the same words."""
+        out: dict[tuple[str, ...], Model | None] = {}
+        for model in self.models:
+            for name in (model.name, *model.aliases):
+                words = self.words(name)
+                out[words] = model if out.get(words, model) is model else None
+        return out
 
     def find(self, text: str) -> Model | None:
-        """The model that a person, a tool or the PCI bus calls `text`; None when it is in no row."""
+        """The model that a person, a tool or the PCI bus calls `text`; None when it is in no row.
+
+        A name is found without regard to case, blanks and signs, then by its words in any order.
+        """
         wanted = text.strip()
         pci = re.fullmatch(r"([0-9a-f]{4}:[0-9a-f]{4})(/[0-9a-f]{4}:[0-9a-f]{4})?", wanted.lower())
         if pci:
             return self._ids.get(wanted.lower()) or self._ids.get(pci.group(1))
-        return self._names.get(self.fold(wanted)) if wanted else None
+        if not wanted or len(wanted) > 200:
+            return None
+        return self._names.get(self.fold(wanted)) or self._words.get(self.words(wanted))
 
 
 class Matrix:
