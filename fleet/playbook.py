@@ -208,6 +208,7 @@ class AnsiblePlaybook:
         if self.settings.ssh_bastion:
             names.append(Jump.parse(self.settings.ssh_bastion).host)
         known_hosts.write_text("".join(f"{name} {keys[name]}\n" for name in names if keys.get(name)))
+        (folder / "ansible.cfg").write_text("")  # nobody's own settings
         self._wrapper(folder / "bin")
         extra: dict[str, Any] = {
             "fleet_vendor": play.vendor,
@@ -274,7 +275,7 @@ class AnsiblePlaybook:
     def _env(self, folder: Path, control: Path) -> dict[str, str]:
         return {
             "PATH": f"{folder / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}",
-            "ANSIBLE_CONFIG": "/dev/null",
+            "ANSIBLE_CONFIG": str(folder / "ansible.cfg"),
             "ANSIBLE_HOME": str(folder / "home"),
             "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
             "ANSIBLE_ROLES_PATH": ":".join(self.roles),
