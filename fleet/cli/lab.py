@@ -58,7 +58,7 @@ def up(ctx: click.Context, spec: Path | None, seed: int, folder: Path | None, ou
     screen.say(
         f"{len(statuses)} nodes are up. To use them:\n"
         f"  export FLEET_CONFIG={one.folder / 'fleet.toml'}\n"
-        f"  fleet node import {one.folder / 'nodes.yaml'} && fleet node trust @all --yes && fleet probe\n"
+        f"  fleet node import {one.folder / 'nodes.yaml'} && fleet probe\n"
         f"Take it down with: fleet lab down" + (f" --dir {folder}" if folder else "")
     )
 
