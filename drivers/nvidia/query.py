@@ -29,7 +29,7 @@ def csv_form(command: Command, text: str) -> Reading | None:
     asked = command.value("--query-gpu") or command.value("--query-retired-pages")
     wanted = [_column(field) for field in asked.split(",")] if asked and "<" not in asked else []
     lines = text.split("\n")
-    titles, start = _header(lines, wanted)
+    titles, start = _header(command, lines, wanted)
     if not titles:
         return None
     cards: dict[str, dict[str, Json]] = {}
@@ -49,6 +49,8 @@ def csv_form(command: Command, text: str) -> Reading | None:
         if [_column(cell) for cell in cells] == titles:
             continue  # the header again
         row = dict(zip(titles, cells, strict=True))
+        if start == 0 and not _fits(row):
+            continue
         card = _card(row)
         if not card and not version(row.get("driver_version")):
             continue
@@ -72,7 +74,7 @@ def csv_form(command: Command, text: str) -> Reading | None:
     return draft.done()
 
 
-def _header(lines: list[str], wanted: list[str]) -> tuple[list[str], int]:
+def _header(command: Command, lines: list[str], wanted: list[str]) -> tuple[list[str], int]:
     """The columns and the number of the first row; ([], 0) when there is neither a header nor a list in the command."""
     for i, line in enumerate(lines[:2000]):
         if "," not in line and not (len(wanted) == 1 and _column(line) == wanted[0]):
@@ -80,7 +82,23 @@ def _header(lines: list[str], wanted: list[str]) -> tuple[list[str], int]:
         titles = [_column(cell) for cell in line.split(",")]
         if (wanted and titles == wanted) or len(_KNOWN.intersection(titles)) >= min(2, len(titles)):
             return titles, i + 1
-    return wanted, 0
+    return (wanted, 0) if "noheader" in command.text else ([], 0)
+
+
+def _fits(row: dict[str, str]) -> bool:
+    """Without a header only the form of the values tells our rows from other lines."""
+    for title, value in row.items():
+        if present(value) is None:
+            continue
+        if title in ("index", "count", "temperature.gpu", "memory.total", "memory.used") and number(value) is None:
+            return False
+        if title.endswith("uuid") and not value.startswith("GPU-"):
+            return False
+        if title.endswith("bus_id") and not bus_id(value):
+            return False
+        if title in ("driver_version", "kmd_version") and not version(value):
+            return False
+    return True
 
 
 def _card(row: dict[str, str]) -> dict[str, Json]:
