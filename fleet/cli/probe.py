@@ -243,7 +243,7 @@ def _as_dict(result: Probed) -> dict[str, Any]:
         "detail": result.detail,
         "hostKey": result.host_key,
         "seconds": round(result.seconds, 3),
-        "facts": None if facts is None else {**facts.content(), "boot_id": facts.boot_id, "at": facts.at},
+        "facts": None if facts is None else {**facts.content(), "bootId": facts.boot_id, "at": facts.at},
         "raw": dict(result.sections),
     }
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 
@@ -24,6 +25,7 @@ from tests.remote.sshd import MISSING, Sshd
 
 __all__ = ["client_key", "sshd"]
 NONCE = "00000000000000aa"
+SCHEMAS = Path(__file__).parents[2] / "docs/schema"
 
 
 @pytest.fixture
@@ -72,6 +74,12 @@ def record(folder: Path, *answers: Answer) -> str:
     return str(folder)
 
 
+def follows_schema(document: dict[str, object]) -> None:
+    schema = json.loads((SCHEMAS / f"{document['kind']}.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(document, schema)
+
+
 def test_equal_nodes_share_a_line_and_failures_are_named(fleet: Fleet, tmp_path: Path) -> None:
     recordings = record(
         tmp_path / "rec",
@@ -95,6 +103,7 @@ def test_forms_of_the_answer(fleet: Fleet, tmp_path: Path) -> None:
     lost = failed("b", "connect", "unreachable", "refused")
     recordings = record(tmp_path / "rec", answered("a"), lost)
     document = json.loads(fleet("probe", "--replay", recordings, "-o", "json").out)
+    follows_schema(document)
     assert (document["apiVersion"], document["kind"]) == ("fleet/v1", "ProbeReport")
     assert document["summary"] == {"answered": 1, "silent": 1}
     a, b = document["nodes"]
@@ -103,6 +112,8 @@ def test_forms_of_the_answer(fleet: Fleet, tmp_path: Path) -> None:
     assert yaml.safe_load(fleet("probe", "--replay", recordings, "-o", "yaml").out)["summary"] == document["summary"]
     assert fleet("probe", "--replay", recordings, "-o", "name").out == "a\n"
     lines = [json.loads(line) for line in fleet("probe", "--replay", recordings, "-o", "jsonl").out.splitlines()]
+    for line in lines:
+        follows_schema(line)
     assert {line["name"] for line in lines} == {"a", "b"}
     assert {line["kind"] for line in lines} == {"Probed"}
 
@@ -127,6 +138,7 @@ def test_problems_are_shown_with_who_has_them(fleet: Fleet, tmp_path: Path) -> N
 def test_this_machine(fleet: Fleet) -> None:
     done = fleet("probe", "--local", "-o", "json")
     assert done.code == 0
+    follows_schema(json.loads(done.out))
     (node,) = json.loads(done.out)["nodes"]
     assert node["facts"]["os"]["kernel"] == os.uname().release
     assert "not recorded" in done.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 import drivers
@@ -12,6 +13,9 @@ from tests.cli.command import Fleet
 
 VERSION = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  555.42.02  Mon Jan  1 00:00:00 UTC 2024\n"
 COMMAND = "cat /proc/driver/nvidia/version"
+
+
+SCHEMAS = Path(__file__).parents[2] / "docs/schema"
 
 
 @pytest.fixture
@@ -55,6 +59,15 @@ def test_what_is_not_understood_is_unparsed_and_no_error(fleet: Fleet) -> None:
     assert done.code == 0
     reading = json.loads(done.out)
     assert (reading["status"], reading["components"], reading["accelerators"]) == ("unparsed", {}, [])
+
+
+def test_documents_follow_their_schemas(fleet: Fleet) -> None:
+    parse = ["parse", "nvidia", "-", "--command", COMMAND, "-o", "json"]
+    for args, text in ((["list", "-o", "json"], ""), (["show", "ascend", "-o", "json"], ""), (parse, VERSION)):
+        document = json.loads(fleet("vendor", *args, stdin=text).out)
+        schema = json.loads((SCHEMAS / f"{document['kind']}.json").read_text(encoding="utf-8"))
+        jsonschema.Draft202012Validator.check_schema(schema)
+        jsonschema.validate(document, schema)
 
 
 def test_wrong_use(fleet: Fleet) -> None:
