@@ -59,7 +59,7 @@ def _sentences(problem: Problem, group: Group, core_: Sequence[Group]) -> list[R
     if group.kind == "level":
         return _level(problem, group)
     if group.kind == "channel":
-        return [_channel(problem, group)]
+        return [_channel(problem, group, core_)]
     if group.kind == "wish":
         return [_wish(problem, group, len(core_) == 1)]
     return list(group.reasons)
@@ -140,13 +140,18 @@ def _level(problem: Problem, group: Group) -> list[Reason]:
     return [Reason(text, found[0].source if found else policy)]
 
 
-def _channel(problem: Problem, group: Group) -> Reason:
+def _channel(problem: Problem, group: Group, core_: Sequence[Group]) -> Reason:
     component = group.name.partition(":")[2]
     index = problem.index(component)
     assert index is not None
     variable = problem.variables[index]
     outside: dict[str, list[str]] = {}
-    for i in bits(variable.full & ~variable.admitted):
+    meant = variable.full  # what the other statements of the core leave of it by themselves
+    for other in core_:
+        for constraint in other.constraints:
+            if other is not group and constraint.variables == (index,):
+                meant &= sum(row[0] for row in constraint.rows[:1])
+    for i in bits((variable.full & ~variable.admitted & meant) or variable.full & ~variable.admitted):
         for release in variable.releases[i][:1]:
             outside.setdefault(release.channel, []).append(release.version)
     shown = "; ".join(f"{channel}: {_few(versions)}" for channel, versions in sorted(outside.items()))
