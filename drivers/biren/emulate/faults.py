@@ -14,7 +14,7 @@ import labnode
 import node
 
 NAMES = ("vermagic", "in-use", "dkms-old-returns", "validation-fail", "ecc")
-BY_DRIVER = ("dkms-old-returns", "validation-fail")  # strike with another driver than the one of now
+BY_DRIVER = ("vermagic", "dkms-old-returns", "validation-fail")  # strike with another driver than the one of now
 
 
 def in_use(on):

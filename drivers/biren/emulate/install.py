@@ -82,7 +82,7 @@ def driver(folder, arguments):
     if rc:
         print("[ERROR] failed to build the kernel module")
         return 1
-    if labnode.fault("vermagic"):
+    if labnode.fault("vermagic") and version != node.own().get("healthy_with"):
         spoil_vermagic()
     FIRMWARE.mkdir(parents=True, exist_ok=True)
     for name in ("br1xx_cp.bin", "br1xx_sdma.bin"):
