@@ -91,6 +91,9 @@ def import_(ctx: click.Context, file: str, form: str | None, update: bool, dry_r
         raise errors.BadInput(f"the file cannot be read: {error.strerror}", where=file) from error
     path = "stdin" if file == "-" else file
     entries = intake.read(data, path, form)
+    beside = [name for name in ("group_vars", "host_vars") if file != "-" and (Path(file).parent / name).is_dir()]
+    if beside:
+        say(f"note: only {file} is read, not {' and '.join(beside)} beside it")
     with opened(ctx) as (in_force, inventory):
         stored = {known.name: known for known in inventory.nodes()}
         nodes = record.nodes(entries, path, stored, update)

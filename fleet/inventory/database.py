@@ -48,9 +48,13 @@ class Database:
         self.shown = self.url.render_as_string(hide_password=True)
         # hide_parameters: an error must not print a thousand bound rows, nor the secrets that may be in them.
         more: dict[str, Any] = {"hide_parameters": True, "json_serializer": canonical}
+        reading: dict[str, Any] = {}
+        if self.dialect == "postgresql":
+            more["pool_pre_ping"] = True  # a server that was restarted between two transactions is no error
+            reading = {"isolation_level": "REPEATABLE READ", "execution_options": {"postgresql_readonly": True}}
         try:
             self.write_engine = create_engine(self.url, **more)
-            self.read_engine = create_engine(self.url, **more) if self.dialect == "sqlite" else self.write_engine
+            self.read_engine = create_engine(self.url, **more, **reading)
         except ImportError as error:
             raise errors.UsageError(
                 "this database needs the psycopg package", where=self.shown, cause=str(error),
@@ -68,7 +72,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One read transaction: all statements see the same moment (on PostgreSQL, each statement its own)."""
+        """One read transaction: all its statements see the same moment, and none can write."""
         with self._told(), self.read_engine.connect() as connection:
             yield connection
 

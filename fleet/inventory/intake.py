@@ -218,4 +218,5 @@ def write_csv(nodes: Sequence[Mapping[str, Any]]) -> str:
 def write_yaml(nodes: Sequence[Mapping[str, Any]]) -> str:
     """Nodes (see `record.plain`) as YAML that `read` gives back."""
     document = {"apiVersion": "fleet/v1", "kind": "NodeList", "nodes": [dict(node) for node in nodes]}
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return yaml.dump(document, Dumper=dumper, sort_keys=False, allow_unicode=True)

@@ -257,10 +257,24 @@ def test_a_server_that_was_restarted_is_found_again(postgresql_server: Server, p
     opened = open_inventory(postgresql_url)
     opened.add([Node("gpu1", "gpu1")])
     postgresql_server.restart()
-    with pytest.raises(FleetError) as caught:
-        opened.nodes()
-    assert caught.value.slug == "database-unreachable"
     assert [node.name for node in opened.nodes()] == ["gpu1"]
+    postgresql_server.restart()
+    opened.label(["gpu1"], {"a": "b"})
+    assert opened.node("gpu1").labels == {"a": "b"}
+    opened.close()
+
+
+def test_a_read_transaction_cannot_write_and_sees_one_moment(url: str) -> None:
+    opened = open_inventory(url)
+    opened.add([Node("gpu1", "gpu1")])
+    with pytest.raises(FleetError), opened.database.reading() as connection:
+        connection.execute(text("DELETE FROM node"))
+    count = text("SELECT count(*) FROM node")
+    with opened.database.reading() as connection:
+        assert connection.execute(count).scalar() == 1
+        opened.add([Node("gpu2", "gpu2")])
+        assert connection.execute(count).scalar() == 1
+    assert len(opened.nodes()) == 2
     opened.close()
 
 
