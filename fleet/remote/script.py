@@ -59,9 +59,9 @@ if [ "$(printf abc | head -c 2 2>/dev/null)" = ab ]; then _head() { head -c "$_c
 else _head() { dd bs=1024 count=$((_cap / 1024)) 2>/dev/null; }; fi
 # After $1 seconds do what is left of the arguments. TERM calls it off and takes its sleep along.
 _later() {
-  trap 'kill $_s; exit 0' TERM
-  sleep "$1" & _s=$!
-  wait $_s
+  trap 'kill $!; exit 0' TERM
+  sleep "$1" &
+  wait $!
   shift
   eval "$*"
 }
@@ -70,7 +70,7 @@ _limit() {
   if [ -n "$_lim" ]; then $_lim "$1" sh -c "$2" 2>&1; return $?; fi
   $_grp sh -c "$2" </dev/null 2>&1 & _c=$!
   _p=$_c; [ -n "$_grp" ] && _p="-$_c"
-  _later "$1" "kill -TERM $_p; sleep 2 & _s=\$!; wait \$_s; kill -KILL $_p" >/dev/null 2>&1 3>&- 4>&- & _k=$!
+  _later "$1" "kill -TERM $_p; sleep 2 & wait \$!; kill -KILL $_p" >/dev/null 2>&1 3>&- 4>&- & _k=$!
   wait $_c; _r=$?
   kill -TERM $_k 2>/dev/null
   return $_r

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import time
 from pathlib import Path
 
@@ -135,6 +136,16 @@ def test_what_cannot_be_killed_is_given_up(shell: tuple[str, ...]) -> None:
     assert frames.sections["stuck"].timed_out(1)
     assert frames.sections["after"].output == b"still here\n"
     assert frames.done
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=ID)
+def test_nothing_is_left_on_the_node(shell: tuple[str, ...]) -> None:
+    """Each section has a sleeping guard: 40 short sections end 40 of them."""
+    frames = ask(shell, *(Section(f"s{i}", ":", 54321) for i in range(40)))
+    assert len(frames.sections) == 40
+    time.sleep(0.2)
+    left = subprocess.run(["pgrep", "-f", "^sleep 5432[16]"], capture_output=True, text=True, check=False).stdout
+    assert left == ""
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's list of children")
