@@ -16,7 +16,7 @@ from fleet.core.vendor import Reading, Status, unparsed
 _MAX = 1 << 21
 _RESULTS = {"HEALTH": "pass", "PASS": "pass", "SKIP": "skip", "WARN": "warn", "FAIL": "fail"}
 _PACKAGES = {"npu-driver": "driver", "npu-firmware": "firmware"}
-_NO_THRESHOLD = re.compile(r"threshold[^\"\n]*failed from configuration file", re.I)
+_NO_THRESHOLD = re.compile(r"threshold[^\"\n]{0,120}failed from configuration file", re.I)
 _NOT_CHECKED = re.compile(r"not support|not checked|skipped", re.I)
 _POWER = re.compile(r"(tops|tflops)@(\w+)|(tops|tflops)_(\w+)", re.I)
 

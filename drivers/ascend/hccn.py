@@ -91,6 +91,11 @@ def read_hccn(command: str, text: str) -> Reading:
         return Reading(VENDOR_NAME, command, "ok", links=(link,))
     if own.get("link status", "").upper() in {"UP", "DOWN"}:
         return Reading(VENDOR_NAME, command, "ok", links=({"state": own["link status"].lower()},))
+    rows = _table(text) if "-link" in options else []
+    if rows and all("link_status" in row for row in rows):
+        states = [row["link_status"].upper().removeprefix("LINK_") for row in rows]
+        if set(states) <= {"UP", "DOWN"}:
+            return Reading(VENDOR_NAME, command, "ok", links=tuple({"state": state.lower()} for state in states))
     if "net health status" in own:
         word = own["net health status"].lower()
         result = {"success": "pass", "init": "skip"}.get(word, "fail")

@@ -12,11 +12,11 @@ from drivers.ascend.words import VENDOR_NAME, VERSION
 from fleet.core.model import Json
 from fleet.core.vendor import Reading, Status, unparsed
 
-_TAIL = 1 << 20
+_TAIL = 1 << 18  # real logs are shorter; the end is at the end
 _MARK = re.compile(r"\[(?:Driver|Firmware|Toolkit|Nnae|Nnrt|Kernels|Opp|Runtime|Compiler|Hccl|Mcu|Toolbox|Ops)\]", re.I)
 _SELF = re.compile(r"Verifying archive integrity|Makeself|Uncompressing ASCEND", re.I)
 _RPM = re.compile(r"^(?:Preparing\.\.\.|Updating / installing|Verifying\.\.\.|Running transaction|Setting up )", re.M)
-_CHECKSUM_BAD = re.compile(r"Error in (?:SHA256|MD5|CRC|check)[^\n]*|checksum[^\n]*(?:fail|mismatch|different)", re.I)
+_CHECKSUM_BAD = re.compile(r"Error in (?:SHA256|MD5|CRC|check)|checksum.{0,80}?(?:fail|mismatch|different)", re.I)
 
 # (pattern, result, reason). The first that matches wins: refusals before endings, since a refusal ends the run.
 _RULES: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
@@ -25,11 +25,12 @@ _RULES: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"list of missing tools", "failed", "missing-tools"),
         (r"nodes are occupied|npu is busy|device is (?:used|busy)|has used by", "failed", "occupied"),
         (r"version check does not match|crc_error|hardware base version", "failed", "version-floor"),
-        (r"ko_install failed|dkms install failed|dkms_env_check failed|dkms[^\n]*\b(?:failed|error)\b|modprobe failed",
+        (r"ko_install failed|dkms_env_check failed|dkms.{0,80}?\b(?:failed|error)\b|modprobe failed",
          "failed", "kernel-module-build"),
-        (r"no chip matching|(?:chip|device|product|package)[^\n]*(?:not match|mismatch|not supported by this package)"
-         r"|not applicable to", "failed", "wrong-chip"),
-        (r"0x0091|HwHiAiUser[^\n]*not exist|(?:user|group)[^\n]*not exist", "failed", "user-missing"),
+        (r"no chip matching|(?:chip|device type|product|board).{0,120}?(?:do(?:es)? not match|mismatch)"
+         r"|not applicable to|package.{0,80}?not (?:match|support).{0,80}?(?:chip|device|product|board|hardware)",
+         "failed", "wrong-chip"),
+        (r"0x0091|(?:user|group).{0,80}?not exist", "failed", "user-missing"),
     )
 )  # fmt: skip
 _ENDINGS: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
@@ -63,16 +64,15 @@ def _verdict(text: str, rc: int | None) -> tuple[str, str] | None:
         return refusal or ("failed", "")
     if ending:
         if _CHIPS.search(text):
-            return (
-                ("reboot-required", "chips-missing") if ending[0] == "reboot-required" else ("failed", "chips-missing")
-            )
+            return "reboot-required", "chips-missing"
         if ending[0] == "live" and rc == 2:
             return "reboot-required", "hot-reset-failed"
         return ending
-    if "[y/n]" in text or re.search(r"\(y/n\)\s*$", text, re.I):
+    _, prompt, answer = text.lower().rpartition("y/n")
+    if prompt and not _MARK.search(answer) and not answer.lstrip("])? :\n\t").startswith("y"):
         return "declined", "prompt"
     if _CHIPS.search(text):
-        return "failed", "chips-missing"
+        return "reboot-required", "chips-missing"
     if _ERROR.search(text):
         return "failed", ""
     return ("reboot-required", "") if rc == 2 else None
@@ -84,6 +84,7 @@ def read_installer(command: str, text: str, rc: int | None) -> Reading:
         text = text[-_TAIL:]
     words = set(command.split())
     ours = _MARK.search(text) or _SELF.search(text) or _RPM.search(text) or "[ERROR]" in text or "ERR_NO" in text
+    ours = ours or any(pattern.search(text) for pattern, _, _ in (*_RULES, *_ENDINGS))
     if "--version" in words and VERSION.fullmatch(text.strip().rpartition("\n")[2].strip()):
         return Reading(VENDOR_NAME, command, "ok", measure={"version": text.strip().rpartition("\n")[2].strip()})
     if not ours:

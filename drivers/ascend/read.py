@@ -36,6 +36,7 @@ _WRAPPERS = {
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _INSTALLERS = {"rpm", "dnf", "yum", "dpkg", "apt", "apt-get", "uninstall.sh"}
 _TOOLS = {"npu-smi", "upgrade-tool", "hccn_tool", "ascend-dmi", "lspci"}
+_STOPPED = {124, 134, 137, 139, 143}  # by `timeout`, abort, kill, a fault in memory, terminate
 _HOST = {"ascend-packages": read_packages, "ascend-since-boot": read_since, "modinfo": read_modinfo}
 
 
@@ -103,7 +104,17 @@ def _file(command: str, words: list[str], text: str) -> Reading:
 
 
 def read(command: str, text: str, rc: int | None) -> Reading:
-    """What `text`, printed by `command` with exit status `rc`, means. Never raises."""
+    """What `text`, printed by `command` with exit status `rc`, means. Never raises.
+
+    A command that was stopped by its limit or died by a signal has failed, unless what it printed is whole.
+    """
+    reading = _read(command, text, rc)
+    if reading.status == "unparsed" and rc in _STOPPED:
+        return Reading(VENDOR_NAME, command, "failed", note=f"ended with {rc}: {reading.note}")
+    return reading
+
+
+def _read(command: str, text: str, rc: int | None) -> Reading:
     words = _words(command) or [""]
     program = words[0]
     tool = program != "cat"

@@ -48,6 +48,18 @@ def _is_mcu(block: list[tuple[str, str]]) -> bool:
     return any(key == "Chip Name" and value.lower() == "mcu" for key, value in block)
 
 
+def _joined(blocks: list[list[tuple[str, str]]]) -> list[list[tuple[str, str]]]:
+    """A controller may be named by its chip id and by its name: then both lines are of one block."""
+    out: list[list[tuple[str, str]]] = []
+    for block in blocks:
+        named = _is_mcu(block)
+        if out and named and (len(block) == 1 or (len(out[-1]) == 1 and out[-1][0][0] == "Chip ID")):
+            out[-1] = [*out[-1], *block]
+        else:
+            out.append(block)
+    return out
+
+
 def _cards(text: str) -> list[_Card]:
     """The cards of an answer. Without any `NPU ID` line (a query with -c) the whole is one chip of one card."""
     cards: list[_Card] = []
@@ -76,7 +88,7 @@ def _cards(text: str) -> list[_Card]:
                 card.chips.append(block)
             else:
                 card.open = block
-        card.chips = [chip for chip in card.chips if not _is_mcu(chip)]
+        card.chips = [chip for chip in _joined(card.chips) if not _is_mcu(chip)]
         cards.append(card)
     return cards
 
@@ -182,6 +194,20 @@ def read_health(command: str, text: str, asked: int | None) -> Reading:
     if why or not chips:
         return unparsed(VENDOR_NAME, command, why or "no health line")
     return Reading(VENDOR_NAME, command, "ok", accelerators=tuple(chips), faults=tuple(faults))
+
+
+def read_product(command: str, text: str, asked: int | None) -> Reading:
+    """`-t product`: what the card is sold as; answered by 310, 310B and 310P only."""
+    chips: list[dict[str, Json]] = []
+    npu: int | float | None = asked
+    for key, value in pairs(text):
+        if key == "NPU ID":
+            npu = number(value)
+        elif key in {"Product Name", "Product Type"} and value not in {"", "NA"}:
+            chips.append({"index": npu, "product": value})
+    if not chips:
+        return unparsed(VENDOR_NAME, command, "no product name")
+    return Reading(VENDOR_NAME, command, "ok", accelerators=tuple(chips))
 
 
 def read_event(command: str, text: str, asked: int | None) -> Reading:  # noqa: ARG001 - one shape for all types
@@ -409,6 +435,7 @@ _TYPES: dict[str, _SectionReader] = {
     "hccs": read_hccs,
     "topo": read_topo,
     "event": read_event,
+    "product": read_product,
 }
 
 

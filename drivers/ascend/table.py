@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from drivers.ascend.words import VENDOR_NAME, number, trouble
+from drivers.ascend.words import VENDOR_NAME, VERSION, number, trouble
 from drivers.text import bus_id
 from fleet.core.model import Json
 from fleet.core.vendor import Reading, unparsed
@@ -175,7 +175,7 @@ def read_info(command: str, text: str) -> Reading:
         VENDOR_NAME,
         command,
         "ok",
-        components={"smi": table.smi, "driver": table.driver},
+        components={k: v for k, v in (("smi", table.smi), ("driver", table.driver)) if VERSION.match(v)},
         accelerators=tuple(_chip(chip, count[chip["NPU"]] > 1) for chip in table.chips),
         checks=checks,
     )

@@ -29,7 +29,10 @@ _REFUSALS: tuple[tuple[re.Pattern[str], Status], ...] = (
     (re.compile(r"invalid (?:card|npu|chip) id", re.I), "device-lost"),
     (re.compile(r"there is no npu card|no npu (?:card|device)s? (?:on|in|found)", re.I), "no-devices"),
     (re.compile(r"(?:does|do|is|are) ?n[o']t support|not supported", re.I), "unsupported"),
-    (re.compile(r"permission denied|not permitted|must be root|root (?:user|privilege)", re.I), "permission-denied"),
+    (
+        re.compile(r"permission denied|not permitted|password is required|must be root|root (?:user|privilege)", re.I),
+        "permission-denied",
+    ),
     (re.compile(r"mcu_get_lock|(?:device|npu) is (?:used|busy)|resource busy|is busy", re.I), "occupied"),
 )  # fmt: skip
 _MISSING_TOOL = re.compile(r"command not found|: not found\b|: is a directory|no such file or directory", re.I)
@@ -65,6 +68,8 @@ def shell_trouble(text: str, rc: int | None, tool: bool) -> Status | None:
         return "permission-denied"
     if tool and len(short.strip().splitlines()) <= 2 and _MISSING_TOOL.search(short):
         return "tool-missing"
+    if re.search(r"^sudo: .*(?:password is required|not allowed)", short, re.M):
+        return "permission-denied"
     if not tool and re.search(r"no such file or directory|is a directory|cannot open", short, re.I):
         return "failed"
     if not tool and re.search(r"permission denied", short, re.I):
