@@ -49,7 +49,8 @@ def _solve(matrix: Matrix, request: Request) -> Solution | Conflict:
     choice, cost, objective = found
     stack = {**stack_of(problem, choice), **problem.carried}
     stack.pop("gcc", None)
-    start = {c: v for c, v in request.current.items() if c not in ("os", "gcc", "kernel")}
+    untouched = {"os", "gcc", "kernel", *problem.left_out}  # facts, and what means nothing on this hardware
+    start = {c: v for c, v in request.current.items() if c not in untouched}
     if kernel:
         stack["kernel"] = kernel
         start["kernel"] = request.os.kernel
