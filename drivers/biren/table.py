@@ -53,6 +53,8 @@ def read(command: str, text: str, rc: int | None) -> Reading:
     for position, start in enumerate(starts):
         try:
             table, end = _table(lines, start)
+            if not table.cards:
+                raise Broken("the table holds no card")
             if rc not in (0, None) and not any("Processes:" in line for line in lines[end : end + 4]):
                 raise Broken("the table of processes is missing")
         except Broken as broken:
@@ -62,8 +64,6 @@ def read(command: str, text: str, rc: int | None) -> Reading:
         last = table
     if last is None:
         return unparsed("biren", command, "no table")
-    if not last.cards:
-        return Reading("biren", command, "no-devices", components=last.components)
     return Reading("biren", command, "ok", components=last.components, accelerators=tuple(last.cards))
 
 
@@ -149,7 +149,7 @@ def _card(header: list[list[list[str]]], lines: list[str]) -> dict[str, Json]:
     card: dict[str, Json] = {"index": int(raw["index"]), "name": value(raw.get("name", "")), "bus_id": bus}
     card["temperature_c"] = _quantity(raw.get("temperature_c", ""), "C")
     card["power_w"] = _quantity(raw.get("power", "").partition(" / ")[0], "W")
-    used, slash, total = raw.get("memory", "").partition("/")
+    used, slash, total = raw.get("memory", "").replace("N/A", "-").partition("/")
     if value(raw.get("memory", "")) is not None and not slash:
         raise Broken(f"{raw['memory']!r} is not a memory usage")
     card["memory_used_mib"], card["memory_total_mib"] = _quantity(used, "MiB"), _quantity(total, "MiB")

@@ -63,6 +63,8 @@ def read(command: str, text: str) -> Reading:
         attached = _count(lines[before:start])
         try:
             table, before = _table(lines, start)
+            if not table.cards and attached != 0:
+                raise Broken("the table holds no card")
             if attached is not None and attached != len(table.cards):
                 raise Broken(f"{attached} cards attached, {len(table.cards)} printed")
         except Broken as broken:

@@ -56,9 +56,9 @@ def test_the_package_builder_names_files_as_the_adapter_does() -> None:
             }  # fmt: skip
             names, _ = package.names(stack)
             assert names == {
-                "driver": artifacts.driver(kmd, kind, "aarch64"),  # type: ignore[arg-type]
+                "driver": artifacts.driver(kmd, kind, "aarch64"),
                 "firmware": artifacts.vbios("1.25.0.0", "C550"),
-                "toolkit": artifacts.toolkit("3.5.0.1", kind, "aarch64"),  # type: ignore[arg-type]
+                "toolkit": artifacts.toolkit("3.5.0.1", kind, "aarch64"),
             }
 
 

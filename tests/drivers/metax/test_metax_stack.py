@@ -7,7 +7,7 @@ import pytest
 from drivers.metax import VENDOR, artifacts
 from drivers.metax.parse import read
 from fleet.core.errors import Refused
-from fleet.core.model import OsFacts, VersionChange
+from fleet.core.model import Item, OsFacts, VersionChange
 from fleet.core.vendor import Change, PciDevice, Reading, Seen
 
 OS = OsFacts("ubuntu", "22.04", "5.15.0-9-generic", "x86_64")
@@ -18,7 +18,9 @@ def card(bus: str, device: str = "4001", pci_class: str = "038000") -> PciDevice
 
 
 def smi(*buses: str, driver: str = "3.5.0", **more: str) -> Reading:
-    cards = tuple({"index": i, "name": "MetaX C500", "bus_id": b, "health": "ok", **more} for i, b in enumerate(buses))
+    cards: tuple[Item, ...] = tuple(
+        {"index": i, "name": "MetaX C500", "bus_id": b, "health": "ok", **more} for i, b in enumerate(buses)
+    )
     return Reading("metax", "mx-smi", "ok", {"driver": driver, "firmware": "1.31.0.0", "toolkit": "3.4.1.1"}, cards)
 
 
