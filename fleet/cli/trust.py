@@ -47,7 +47,8 @@ def trust(ctx: click.Context, pick: Pick, key: str | None, replace: bool, forget
         known = inventory.host_keys()
         new = {name: text for name, text in found.items() if known.get(name) != text}
         changed = [name for name in new if name in known]
-        table(("NODE", "KEY", "STATE"), [
+        if found:
+            table(("NODE", "KEY", "STATE"), [
             (name, fingerprint(text), "changed" if name in changed else "new" if name in new else "trusted already")
             for name, text in found.items()
         ])  # fmt: skip
