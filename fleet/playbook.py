@@ -254,6 +254,7 @@ class AnsiblePlaybook:
             "ansible_host": node.address,
             "ansible_port": node.port,
             "ansible_user": user,
+            "ansible_ssh_use_tty": False,  # raw tasks: their errors stay apart from their output
             "ansible_ssh_common_args": " ".join(options),
             "ansible_python_interpreter": node.labels.get("python", "auto_silent"),
             "fleet_now": dict(play.now.get(node.name, {})),
