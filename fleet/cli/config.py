@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 
 import click
 
@@ -76,7 +77,8 @@ def help_(slug: str | None) -> None:
 
     known = errors()
     if slug is None:
-        table(("SLUG", "MEANING"), [(name, text.meaning) for name, text in known.items()])
+        rows = [(name, text.meaning_zh if _chinese() else text.meaning) for name, text in known.items()]
+        table(("SLUG", "MEANING"), rows)
         return
     name = slug.strip("[]").lower()
     if name not in known:
@@ -86,4 +88,11 @@ def help_(slug: str | None) -> None:
         hint = f"fleet {name} --help" if name in COMMANDS else f"did you mean {close[0]}?" if close else "fleet help"
         raise NotFound(f"no error is called {slug!r}", hint=hint, slug="unknown-slug")
     text = known[name]
-    click.echo(f"{name}\n\n{text.meaning}\n\n{text.remedy}")
+    meaning, remedy = text[2:] if _chinese() else text[:2]
+    click.echo(f"{name}\n\n{meaning}\n\n{remedy}")
+
+
+def _chinese() -> bool:
+    """Whether the locale asks for Chinese, by the order of POSIX."""
+    wanted = next(filter(None, (os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
+    return wanted.startswith("zh")

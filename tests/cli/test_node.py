@@ -158,8 +158,11 @@ def test_completion(fleet: Fleet, shell: str) -> None:
 
 
 def test_help_on_errors(fleet: Fleet) -> None:
-    assert "Kubernetes" in fleet("help", "bad-selector").out
-    assert "bad-selector" in fleet("help").out
+    english = {"LC_ALL": "C.UTF-8"}
+    assert "Kubernetes" in fleet("help", "[bad-selector]", env=english).out
+    assert "bad-selector" in fleet("help", env=english).out
+    assert "标签选择器" in fleet("help", "bad-selector", env={"LC_ALL": "zh_CN.UTF-8"}).out
+    assert "标签选择器" in fleet("help", env={"LC_ALL": "", "LC_MESSAGES": "", "LANG": "zh_CN.UTF-8"}).out
     wrong = fleet("help", "bad-selectr")
     assert wrong.code == 2 and "bad-selector" in wrong.err
 

@@ -88,7 +88,9 @@ def test_a_fingerprint_names_the_difference_and_nothing_else() -> None:
 
 
 def test_a_waiver_holds_until_its_day_and_only_for_its_finding() -> None:
-    found = compare("gpu1", facts(driver=ComponentFact("570.1", "570.1")), Baseline("b", {"driver": "580.1"}), str)
+    found = compare(
+        "gpu1", facts(driver=ComponentFact("570.1", "570.1")), Baseline("b", {"driver": "580.1"}), lambda _: "generic"
+    )
     waiver = Waiver(found[0].fingerprint, "li", "waits for firmware", "2030-02-01T00:00:00Z")
     assert [f.result for f in waive(found, [waiver], "2030-01-31T00:00:00Z")] == ["waived", "ok"]
     assert [f.result for f in waive(found, [waiver], "2030-02-01T00:00:00Z")] == ["drift", "ok"]

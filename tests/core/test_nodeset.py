@@ -97,3 +97,13 @@ def test_ten_thousand_names_are_folded_and_expanded_at_once() -> None:
     assert text == "rack[01-100]gpu[001-100]"
     assert len(expand(text)) == 10_000
     assert time.process_time() - start < 1  # 0.05 s is usual: this catches an algorithm that went quadratic
+
+
+@given(st.text(alphabet="ab12-,[]!&^@:/ .é０", max_size=16))
+def test_any_text_is_a_nodeset_or_a_complaint(text: str) -> None:
+    try:
+        names = expand(text, lambda group: [f"g{group}"])
+    except BadInput as error:
+        assert error.slug == "bad-nodeset"
+    else:
+        assert all(names) and len(names) == len(set(names))

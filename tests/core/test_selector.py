@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fleet.core.errors import BadInput
 from fleet.core.selector import check_label, parse
@@ -99,3 +101,14 @@ def test_labels(key: str, value: str) -> None:
 def test_what_cannot_be_a_label(key: str, value: str) -> None:
     with pytest.raises(BadInput):
         check_label(key, value)
+
+
+@given(st.text(alphabet="ab/.-_=!<>(), inot5é", max_size=20))
+def test_any_text_is_a_selector_or_a_complaint(text: str) -> None:
+    try:
+        found = parse(text)
+    except BadInput as error:
+        assert error.slug == "bad-selector"
+    else:
+        assert parse(str(found)) == found
+        found.matches(NODE)
