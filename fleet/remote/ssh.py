@@ -51,17 +51,17 @@ class Jump:
 
     @classmethod
     def parse(cls, text: str, key: str = "") -> Jump:
-        """BadInput when `text` is no `[user@]host[:port]`."""
+        """BadInput when `text` is no `[user@]host[:port]`, or `key` no host key."""
         user, _, place = text.rpartition("@")
         host, colon, port = place.rpartition(":")
-        if not colon or place.endswith("]"):
+        if not colon or place.endswith("]") or (place.count(":") > 1 and not place.startswith("[")):
             host, port = place, "22"
         host = host.strip("[]")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise BadInput(
                 f"setting 'ssh_bastion' cannot be {text!r}", hint="it is `user@host:port`", slug="bad-setting"
             )
-        return cls(host, int(port), user, key)
+        return cls(host, int(port), user, hostkey.parse(key) if key else "")
 
 
 class Ssh:

@@ -309,6 +309,7 @@ def test_unusable_keys_are_named(tmp_path: Path) -> None:
         ("jump", Jump("jump")),
         ("ops@[fd00::1]:22", Jump("fd00::1", 22, "ops")),
         ("[fd00::1]", Jump("fd00::1")),
+        ("ops@fd00::1", Jump("fd00::1", 22, "ops")),
     ],
 )
 def test_bastion_setting(text: str, jump: Jump) -> None:
@@ -319,3 +320,9 @@ def test_bastion_setting(text: str, jump: Jump) -> None:
 def test_bad_bastion_setting(text: str) -> None:
     with pytest.raises(FleetError):
         Jump.parse(text)
+
+
+def test_bad_bastion_key() -> None:
+    with pytest.raises(BadInput) as caught:
+        Jump.parse("jump", "not a key")
+    assert caught.value.slug == "bad-host-key"
