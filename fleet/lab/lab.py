@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -276,6 +277,10 @@ class Lab:
             return 0
         with self._locked():
             nodes = self._folders()
+            for folder in nodes:  # all are told before one is waited for
+                supervisor = recorded(folder / "processes.json").get("supervisor")
+                if supervisor is not None:
+                    supervisor.signal(signal.SIGTERM)
             for folder in nodes:
                 self._stop(folder)
             if keep:

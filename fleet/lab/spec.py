@@ -18,7 +18,9 @@ import yaml
 
 from fleet.core.errors import BadInput
 from fleet.core.model import Json
+from fleet.core.nodeset import expand
 
+MAX_NODES = 250  # one address each in the last number
 SPECS = Path(__file__).parent / "specs"
 DEFAULT = SPECS / "default.yaml"
 # Where eight cards of a common two-socket server sit.
@@ -193,14 +195,19 @@ def load(path: Path, seed: int) -> Spec:
     network = str(document.get("network", "127.77.0"))
     if not re.fullmatch(r"127\.\d{1,3}\.\d{1,3}", network):
         raise BadInput(f"network must be 127.x.y, not {network!r}", where=str(path), slug="bad-lab-spec")
-    nodes = []
-    for number, (name, row) in enumerate(_need(document, "nodes", str(path)).items(), start=1):
+    rows = [(name, row) for names, row in _need(document, "nodes", str(path)).items() for name in expand(str(names))]
+    if len(rows) > MAX_NODES:
+        raise BadInput(f"a lab has at most {MAX_NODES} nodes, not {len(rows)}", where=str(path), slug="bad-lab-spec")
+    nodes: list[LabNode] = []
+    for number, (name, row) in enumerate(rows, start=1):
         where = f"{path}: nodes.{name}"
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,40}", name):
             raise BadInput(f"{name!r} is no host name", where=where, slug="bad-lab-spec")
         wanted = str(_need(row, "class", where))
         if wanted not in classes:
             raise BadInput(f"class {wanted!r} is not in this file", where=where, slug="bad-lab-spec")
+        if any(node.name == name for node in nodes):
+            raise BadInput(f"node {name!r} is given twice", where=where, slug="bad-lab-spec")
         nodes.append(
             LabNode(
                 name=name,

@@ -64,6 +64,24 @@ def test_a_bad_spec_is_one_clear_error(tmp_path: Path, change: tuple[str, str], 
     assert str(file) in error.value.where
 
 
+def test_a_nodeset_makes_many_nodes_with_an_address_each(tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    text = (HERE / "two.yaml").read_text()
+    file.write_text(text.replace("  td: {", '  "t[001-120]": {'))
+    nodes = spec.load(file, seed=1).nodes
+    assert len({node.address for node in nodes}) == 121
+    assert nodes[119].name == "t120"
+    file.write_text(text.replace("  td: {", '  "t[001-300]": {'))
+    with pytest.raises(BadInput, match="at most 250"):
+        spec.load(file, seed=1)
+    file.write_text(text.replace("  td: {", '  "t[r-]": {'))
+    with pytest.raises(BadInput):
+        spec.load(file, seed=1)
+    file.write_text(text.replace("  td: {", '  "t[q,r],tr": {').replace("[q,r]", "[1-2]"))
+    with pytest.raises(BadInput, match="twice"):
+        spec.load(file, seed=1)
+
+
 def test_the_two_newest_kernels_of_one_series_are_chosen() -> None:
     names = ["linux-headers-6.1.0-9-amd64", "linux-headers-6.1.0-56-amd64", "linux-headers-6.1.0-57-amd64",
              "linux-headers-6.1.0-57-rt-amd64", "linux-headers-6.1.0-57-common", "linux-headers-amd64"]  # fmt: skip
