@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -133,9 +134,20 @@ class Sshd:
                     time.sleep(0.05)
 
     def stop(self) -> None:
-        if self.process is not None:
-            # sshd's children for open sessions have sessions of their own: they end with their connections.
-            if self.process.poll() is None:
-                os.killpg(self.process.pid, signal.SIGTERM)
-            self.process.wait(10)
-            self.process = None
+        """End the server and whatever its sessions left running."""
+        if self.process is None:
+            return
+        for pid in [*_descendants(self.process.pid), self.process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(10)
+        self.process = None
+
+
+def _descendants(pid: int) -> list[int]:
+    """The processes below `pid`, the deepest first."""
+    try:
+        children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+    return [each for child in children for each in (*_descendants(child), child)]
