@@ -32,6 +32,7 @@ _VARIABLES = {
 }  # fmt: skip
 _SECTION = re.compile(r"\[([^\]:]+)(?::(\w+))?\]\s*(?:[#;].*)?")
 _MAX_HOSTS = 1_000_000
+_MAX_LEVELS = 30  # of variables that are the operator's own
 
 
 @dataclass
@@ -277,7 +278,8 @@ def _yaml_group(inventory: _Inventory, name: str, tree: Tree) -> None:
         for member, value in part.items():
             line = value.key_line
             if key == "vars":
-                group.variables[member] = (_plain(value), value.line)
+                if member in _VARIABLES:
+                    group.variables[member] = (_plain(value), value.line)
             elif key == "children":
                 group.children.setdefault(member, line)
                 _yaml_group(inventory, member, value)
@@ -286,7 +288,8 @@ def _yaml_group(inventory: _Inventory, name: str, tree: Tree) -> None:
                     raise BadInput(
                         f"host {member!r} must hold a mapping of variables", where=f"{inventory.path}:{line}"
                     )
-                variables = {} if value.is_null else {k: (_plain(v), v.line) for k, v in value.items()}
+                given = {} if value.is_null else dict(value.items())
+                variables = {k: (_plain(v), v.line) for k, v in given.items() if k in _VARIABLES}
                 pattern, port = _host_and_port(member)
                 for host in _hosts(pattern, f"{inventory.path}:{line}"):
                     known = inventory.host(name, host, line)
@@ -312,7 +315,7 @@ def read_json(tree: Tree, path: str) -> list[Entry]:
     for name, part in document.items():
         if name == "_meta":
             continue
-        body = part.value()
+        body = part.value(_MAX_LEVELS)
         where = f"{path}:{part.line}"
         if isinstance(body, list):
             body = {"hosts": body}
@@ -332,7 +335,7 @@ def read_json(tree: Tree, path: str) -> list[Entry]:
     for host, variables in meta["hostvars"].items() if "hostvars" in meta and meta["hostvars"].is_mapping else ():
         if variables.is_mapping:
             known = inventory.host("ungrouped", host, variables.key_line)
-            known.update({key: (value.value(), value.line) for key, value in variables.items()})
+            known.update({k: (v.value(), v.line) for k, v in variables.items() if k in _VARIABLES})
     return inventory.entries()
 
 

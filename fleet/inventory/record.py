@@ -121,7 +121,8 @@ def _node(entry: Entry, path: str, stored: Mapping[str, Node]) -> Node:
         except ValueError as error:
             where = f"{path}:{entry.at(name)}" if entry.line else path
             slug = "bad-address" if name in ("address", "bmc") else "bad-field"
-            raise BadInput(f"field {name!r} cannot be {value!r}: {error}", where=where, slug=slug) from None
+            shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:80]}…"
+            raise BadInput(f"field {name!r} cannot be {shown}: {error}", where=where, slug=slug) from None
     where = f"{path}:{entry.line}" if entry.line else path
     if not values.get("name"):
         raise BadInput("field 'name' is missing", where=where, slug="bad-field")

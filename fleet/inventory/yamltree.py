@@ -75,12 +75,17 @@ class Tree:
         for node in self.node.value:
             yield Tree(node, self.path, node.start_mark.line + 1, self._deeper())
 
-    def value(self) -> Any:
-        """The plain value: text, number, list, mapping. Raises BadInput for a tag that is not plain YAML."""
-        if self.is_mapping:
-            return {key: child.value() for key, child in self.items()}
-        if self.is_sequence:
-            return [child.value() for child in self.children()]
+    def value(self, levels: int = 4) -> Any:
+        """The plain value: text, number, list, mapping. Raises BadInput for a tag that is not plain YAML.
+
+        `levels` bounds how deep it may be nested: aliases of aliases could else stand for more than fits any memory.
+        """
+        if self.is_mapping or self.is_sequence:
+            if levels == 0:
+                raise BadInput("the value is nested too deeply", where=f"{self.path}:{self.line}")
+            if self.is_mapping:
+                return {key: child.value(levels - 1) for key, child in self.items()}
+            return [child.value(levels - 1) for child in self.children()]
         if self.node.tag == "tag:yaml.org,2002:timestamp":
             return str(self.node.value)  # a day stays the text that was written
         if self.node.tag == "tag:yaml.org,2002:str":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,16 @@ def test_one_complaint_names_file_line_and_field(text: str, path: str, where: st
     error = wrong(text, path)
     assert error.where.startswith(where), error.as_dict()
     assert any(part in f"{error.what} {error.hint}" for part in said.split("|")), error.as_dict()
+
+
+def test_aliases_that_stand_for_more_than_any_memory_are_refused_at_once() -> None:
+    text = "- {name: n0, labels: &l0 {k: v}}\n"
+    for n in range(1, 30):
+        text += f"- {{name: n{n}, labels: &l{n} {{a: *l{n - 1}, b: *l{n - 1}, c: *l{n - 1}}}}}\n"
+    start = time.process_time()
+    error = wrong(text)
+    assert time.process_time() - start < 2 and len(error.what) < 200
+    assert wrong("[" * 100_000).where == "nodes.yaml:1"
 
 
 def test_bytes_that_are_no_text() -> None:
