@@ -1,12 +1,10 @@
-"""Real OpenSSH servers for tests: own host key, own mount namespace with own accounts, loopback addresses only."""
+"""Real OpenSSH servers for tests: own host key, own namespaces with own accounts, loopback addresses only."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -115,7 +113,8 @@ class Sshd:
             config=shlex.quote(str(config)),
             log=shlex.quote(str(self.log)),
         )
-        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
+        spaces = ["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        command = ["unshare", *spaces, "sh", "-c", script]
         self.process = subprocess.Popen(command, start_new_session=True)
         self._wait()
         return self
@@ -134,20 +133,8 @@ class Sshd:
                     time.sleep(0.05)
 
     def stop(self) -> None:
-        """End the server and whatever its sessions left running."""
-        if self.process is None:
-            return
-        for pid in [*_descendants(self.process.pid), self.process.pid]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.process.wait(10)
-        self.process = None
-
-
-def _descendants(pid: int) -> list[int]:
-    """The processes below `pid`, the deepest first."""
-    try:
-        children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-    return [each for child in children for each in (*_descendants(child), child)]
+        """End the server, and with its process namespace whatever its sessions left running."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(10)
+            self.process = None
