@@ -31,7 +31,7 @@ def steps(change: Change) -> tuple[Step, ...]:
         raise Refused("a VBIOS cannot be removed from a card", slug="component-not-handled")
     if not named:
         return ()
-    out = [_preflight(change), *_stop(driver, firmware)]
+    out = [_preflight(change, firmware), *_stop(driver, firmware)]
     out += _remove(driver, toolkit)
     if driver is not None and driver.new is not None:
         out.append(_driver(change, driver, before_flash=firmware is not None))
@@ -44,7 +44,7 @@ def steps(change: Change) -> tuple[Step, ...]:
     return tuple(out)
 
 
-def _preflight(change: Change) -> Step:
+def _preflight(change: Change, firmware: VersionChange | None) -> Step:
     return Step(
         "preflight",
         limit_s=180,
@@ -53,6 +53,8 @@ def _preflight(change: Change) -> Step:
             "cards": change.count,
             "free_mib": 4096 if any(item.component == "toolkit" for item in change.changes) else 1024,
             "chip": artifacts.chip(change.model),
+            # a card that does not answer forbids an upgrade, but it is often the very reason to go back
+            "cards_must_answer": firmware is not None and not _older(firmware),
         },
         why="what would stop the upgrade is named before anything is changed",
     )
@@ -119,7 +121,7 @@ def _driver(change: Change, driver: VersionChange, *, before_flash: bool) -> Ste
 
 def _firmware(change: Change, firmware: VersionChange) -> list[Step]:
     assert firmware.new is not None
-    older = firmware.old is not None and _number(firmware.new) < _number(firmware.old)
+    older = _older(firmware)
     why = "the VBIOS follows the driver, one canary card first; it runs after a cold reboot"
     if older:
         why += "; an older VBIOS may be refused by the card's anti-rollback trigger"
@@ -191,6 +193,10 @@ def _verify(change: Change) -> Step:
         },
         why="cards appear late after a load: the count must be right twice",
     )
+
+
+def _older(change: VersionChange) -> bool:
+    return bool(change.old and change.new) and _number(change.new or "") < _number(change.old or "")
 
 
 def _number(version: str) -> tuple[int, ...]:
