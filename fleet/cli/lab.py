@@ -144,8 +144,9 @@ def ssh(ctx: click.Context, node: str, command: tuple[str, ...], folder: Path | 
 
 def _print(one: Lab, statuses: list[NodeStatus], form: str) -> None:
     if form in {"json", "yaml"}:
-        rows = [dataclasses.asdict(status) for status in statuses]
-        screen.emit(screen.document("LabStatus", {"folder": str(one.folder), "nodes": rows}), form)
+        other = {"power_cycles": "powerCycles", "boot_id": "bootId"}
+        items = [{other.get(k, k): v for k, v in dataclasses.asdict(status).items()} for status in statuses]
+        screen.emit(screen.document("LabStatus", {"folder": str(one.folder), "items": items}), form)
     elif form == "name":
         for status in statuses:
             click.echo(status.name)

@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from fleet.core.errors import Refused
 from fleet.lab.namespace import require
+
+SCHEMA = Path(__file__).parents[2] / "docs/schema/LabStatus.json"
 
 
 def fleet(*argv: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -26,7 +29,8 @@ def test_status_and_down_without_a_lab(tmp_path: Path) -> None:
     assert done.returncode == 0
     document = json.loads(done.stdout)
     assert document["kind"] == "LabStatus"
-    assert document["nodes"] == []
+    assert document["items"] == []
+    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
     down = fleet("down", folder=tmp_path / "none")
     assert down.returncode == 0
     assert "no lab is up" in down.stderr

@@ -10,10 +10,12 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from fleet.core.errors import FleetError, NotFound
@@ -259,6 +261,16 @@ def test_up_again_changes_nothing(lab: Lab) -> None:
     assert lab.up(HERE / "two.yaml", seed=7) == before
     with pytest.raises(FleetError, match="another lab"):
         lab.up(HERE / "two.yaml", seed=8)
+
+
+def test_status_keeps_its_promise(lab: Lab) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fleet.cli.main", "lab", "status", "--dir", str(lab.folder), "-o", "json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, json.loads((HERE.parents[1] / "docs/schema/LabStatus.json").read_text()))
+    assert [(item["name"], item["phase"]) for item in document["items"]] == [("td", "up"), ("tr", "up")]
 
 
 def test_effects_are_counted(lab: Lab) -> None:
