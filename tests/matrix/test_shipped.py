@@ -11,7 +11,7 @@ from compat_matrix.conflict import core
 from compat_matrix.facts import node_class
 from compat_matrix.problem import compile_problem, feasible
 from fleet.core.errors import FleetError
-from fleet.core.model import Conflict, OsFacts, Policy, Request
+from fleet.core.model import Conflict, Json, OsFacts, Policy, Request
 from tests.matrix.test_solve_law import walk
 
 MATRIX: Matrix = load(env={"XDG_CACHE_HOME": "/nonexistent"})
@@ -41,7 +41,7 @@ def requests(draw: st.DrawFn) -> Request:
     for c in draw(st.lists(st.sampled_from(sorted(versions)), max_size=2, unique=True)):
         version = draw(st.sampled_from(versions[c][:-1]))
         wish[c] = draw(st.sampled_from([f"=={version}", f">={version}", f"<={version}", version, f"{version[:2]}*"]))
-    flags = draw(
+    flags: dict[str, Json] = draw(
         st.fixed_dictionaries(
             {}, optional={"nvswitch": st.booleans(), "flash_floor": st.sampled_from(["234", "237", "240", "crc_error"])}
         )
