@@ -14,6 +14,7 @@ import os
 import platform
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -231,6 +232,7 @@ class Lab:
             supervisor = recorded(folder / "processes.json").get("supervisor")
             if supervisor is not None and supervisor.alive:
                 continue
+            _free(node)
             for name in ("processes.json", "status.json", "state/ready"):
                 (folder / name).unlink(missing_ok=True)
             with (folder / "supervisor.log").open("ab") as log:
@@ -443,6 +445,22 @@ class Lab:
                     "another fleet lab command works on this lab", where=str(self.folder), slug="lab-locked"
                 ) from None
             yield
+
+
+def _free(node: LabNode) -> None:
+    """FleetError when something else listens where this node's sshd would."""
+    with socket.socket() as door:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            door.bind((node.address, node.port))
+            door.listen(1)
+        except OSError as error:
+            raise FleetError(
+                f"{node.address}:{node.port} of lab node {node.name} is taken",
+                cause=f"another lab or program listens there: {error.strerror}",
+                hint="take the other lab down, or give this one another `network` in its spec",
+                slug="lab-node-down",
+            ) from error
 
 
 def _first_of_each(nodes: Any) -> list[LabNode]:

@@ -327,6 +327,16 @@ def test_units_are_real_programs(lab: Lab) -> None:
     said(lab, "td", "systemctl disable --now steady; rm /etc/systemd/system/failing.service")
 
 
+def test_a_second_lab_on_the_same_addresses_is_refused(lab: Lab, tmp_path: Path) -> None:
+    other = Lab(tmp_path / "other", lambda _: None, vendor_path=[str(HERE / "vendor")])
+    try:
+        with pytest.raises(FleetError, match="is taken"):
+            other.up(HERE / "two.yaml", seed=7)
+    finally:
+        other.down()
+    assert said(lab, "td", "echo mine") == "mine"
+
+
 def _members(lab: Lab) -> list[int]:
     """Every process that lives in a mount of this lab."""
     out = []
