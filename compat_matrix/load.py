@@ -22,6 +22,7 @@ from compat_matrix.table import Matrix
 from fleet.core.errors import CheckFailed
 
 HERE = Path(__file__).parent
+KEPT = 8  # compiled tables in the cache; older ones go
 _CODE = ("document.py", "schema.py", "row.py", "load.py")  # what decides the form of the cached rows
 
 
@@ -224,5 +225,7 @@ def _keep(file: Path, raw: object) -> None:
         with tempfile.NamedTemporaryFile(dir=file.parent, prefix=".matrix-", delete=False) as out:
             out.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
         Path(out.name).replace(file)
+        for old in sorted(file.parent.glob("matrix-*.json"), key=lambda f: f.stat().st_mtime)[:-KEPT]:
+            old.unlink(missing_ok=True)
     except OSError:
         pass  # no cache, no harm: the tables are read again next time

@@ -167,6 +167,7 @@ class Problem:
     carried: Mapping[str, str] = field(default_factory=dict)  # components outside the tables, kept as found
     left_out: Mapping[str, Reason] = field(default_factory=dict)  # there now, but meaningless on this hardware
     records: tuple[tuple[int, tuple[tuple[int, int], ...], Record], ...] = ()  # (size, (variable, mask)…, row)
+    tested: tuple[Record, ...] = ()  # sets that others say they ship or test together: told, not preferred
     likes: tuple[tuple[Rule, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]], ...] = ()
     unknown_tables: tuple[Constraint, ...] = ()  # pairs tables that do not bind under allow_unknown
 
@@ -554,8 +555,11 @@ def _record_groups(problem: Problem) -> list[Group]:
                 break
             masks.append((index, problem.variables[index].mask(Range.parse(f"=={version}"))))
         else:
-            if record.result == "pass" and record.level == "validated" and all(m for _, m in masks):
-                passed.append((len(masks), tuple(masks), record))
+            if record.result == "pass" and all(m for _, m in masks):
+                if record.level == "validated":
+                    passed.append((len(masks), tuple(masks), record))
+                else:
+                    problem.tested += (record,)
             elif record.result == "fail":
                 full = [{v: problem.variables[v].full & ~m} for v, m in masks]
                 constraint = _rows(problem, [a for a in full if all(a.values())])

@@ -30,6 +30,10 @@ def reasons_for(
     if "kernel" in stack:
         text = f"you wish kernel {stack['kernel']}"
         out["kernel"] = (Reason(text, request_source("wish.kernel")),)
+    for tested in problem.tested:
+        if all(_all(problem, {c: Range.parse(f"=={v}")}, stack) for c, v in tested.stack.items()):
+            for component in tested.stack:
+                out[component] += (tested.reason(tested.because or "this very set is shipped or tested together"),)
     for size, masks, record in problem.records:
         indices = dict(masks)
         if -size == objective.named(cost)["record"][0] and all(

@@ -11,7 +11,7 @@ import pytest
 
 from compat_matrix import BadMatrix, Matrix, check, load
 from compat_matrix.document import MAX_BYTES, read
-from compat_matrix.load import digest_of, files, read_tables
+from compat_matrix.load import KEPT, digest_of, files, read_tables
 from tests.matrix.conftest import HEAD, small, table
 
 GOOD = """
@@ -173,6 +173,13 @@ def test_the_cache_is_keyed_by_content(folder: Callable[..., str], tmp_path: Pat
     assert second.digest != first.digest
     assert [r.version for r in second.tables["acme"].releases["driver"]] == ["1.0", "2.1"]
     assert second.tables["acme"].components == load([site], env=env).tables["acme"].components
+
+
+def test_the_cache_does_not_grow_without_end(folder: Callable[..., str], tmp_path: Path) -> None:
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    for number in range(KEPT + 4):
+        load([folder(acme__models=HEAD, acme__more=GOOD.replace('"2.0"', f'"2.{number}"'))], env=env)
+    assert len(list((tmp_path / "cache" / "fleet").iterdir())) == KEPT
 
 
 @pytest.mark.parametrize("spoil", ["garbage", "{}", ""])

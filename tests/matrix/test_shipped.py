@@ -14,7 +14,7 @@ from fleet.core.errors import FleetError
 from fleet.core.model import Conflict, Json, OsFacts, Policy, Request
 from tests.matrix.test_solve_law import walk
 
-MATRIX: Matrix = load(env={"XDG_CACHE_HOME": "/nonexistent"})
+MATRIX: Matrix = load(env={"XDG_CACHE_HOME": "/dev/null"})
 SYSTEMS = [
     OsFacts("ubuntu", "22.04", "5.15.0-119-generic", "x86_64"),
     OsFacts("ubuntu", "22.04", "5.15.0-72-generic", "x86_64"),
