@@ -71,7 +71,7 @@ def _tool(command: str, text: str, rc: int | None) -> Reading:
     if rc in (126, 127):
         return unparsed("biren", command, "the tool did not run")
     if table.looks_like(text):
-        return table.read(command, text, rc)
+        return table.read(command, text)
     if query.asked(command):
         return query.read(command, text)
     if "succl" in command:

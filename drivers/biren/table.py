@@ -12,6 +12,7 @@ from fleet.core.vendor import Reading, unparsed
 
 _BANNER = re.compile(r"\|\s*BR-SMI\s+(\S+)\s+Driver Version:\s*(\S+)\s+SUPA Version:\s*(\S+)\s*\|")
 _RULE = re.compile(r"[+|][-+|]+[+|]")
+_FRAME = re.compile(r"\+-+\+")
 _DOUBLE = re.compile(r"[+|][=+|]+[+|]")
 
 # Headers of more than one word first; each key names one value of the cell, None = a value that is not kept.
@@ -41,11 +42,10 @@ def looks_like(text: str) -> bool:
     return bool(_BANNER.search(text))
 
 
-def read(command: str, text: str, rc: int | None) -> Reading:
+def read(command: str, text: str) -> Reading:
     """The last whole table; `unparsed` when there is none, or when a broken one stands before it.
 
-    A table that was stopped by a time limit must be followed by its table of processes: nothing else shows that no card
-    is missing.
+    No count of cards is printed: only the frame of the table of processes behind it shows that none is missing.
     """
     lines = [line.strip() for line in text.split("\n")]
     starts = [i for i, line in enumerate(lines) if _BANNER.match(line)]
@@ -55,8 +55,8 @@ def read(command: str, text: str, rc: int | None) -> Reading:
             table, end = _table(lines, start)
             if not table.cards:
                 raise Broken("the table holds no card")
-            if rc not in (0, None) and not any("Processes:" in line for line in lines[end : end + 4]):
-                raise Broken("the table of processes is missing")
+            if not _FRAME.fullmatch(lines[end] if end < len(lines) else ""):
+                raise Broken("the table of processes does not follow: cards may be missing")
         except Broken as broken:
             if last is None or position + 1 < len(starts):
                 return unparsed("biren", command, str(broken))

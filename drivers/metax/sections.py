@@ -22,10 +22,14 @@ _QUANTITY = re.compile(r"(-?\d+(?:\.\d+)?)\s*(\S+)")
 # What a page must hold when its `End of Log` line is not there to prove that it is whole.
 _EXPECTED: dict[str, frozenset[str]] = {
     "--show-version": frozenset({"maca", "bios", "kmd"}),
-    "--show-temperature": frozenset({"hotspot"}),
+    "--show-temperature": frozenset({"hotspot", "air_inlet", "air_outlet"}),
     "--show-pcie": frozenset({"current_speed", "current_width", "max_speed", "max_width"}),
-    "--show-hwinfo": frozenset({"model_name", "board_serial_number"}),
-    "--show-clock": frozenset({"xcore", "mc"}),
+    "--show-hwinfo": frozenset({"model_name", "board_serial_number", "memory_capacity"}),
+    "--show-clock": frozenset({"xcore", "mc", "vpue", "vpud"}),
+    "--show-clk-tr": frozenset({"idle", "other"}),
+    "--show-dpm cur": frozenset({"xcore", "ccx"}),
+    "--show-power-state": frozenset({"xcore", "pci"}),
+    "--show-sysinfo": frozenset({"driver_gpu_id", "card_id"}),
     "--show-pcie-bandwidth": frozenset({"rx", "tx"}),
     "--show-board-power": frozenset({"total"}),
 }
@@ -213,8 +217,8 @@ def _breaks_off(command: str, page: _Page) -> str:
         return ""
     if len(page.sections) > 1 and last < first:
         return "the last card breaks off"
-    option = next((word for word in command.split() if word.startswith("--")), "")
-    if not _EXPECTED.get(option, frozenset()).issubset(last):
+    wanted = next((labels for page_of, labels in _EXPECTED.items() if f"{page_of} " in f"{command} "), frozenset())
+    if not wanted.issubset(last):
         return "the page breaks off"
     if not last and not _MATRIX.search(command):
         return "the page breaks off"

@@ -62,10 +62,11 @@ def test_a_cut_table_is_unparsed(cut: int) -> None:
     assert (got.status, got.accelerators) == ("unparsed", ())
 
 
-def test_a_table_stopped_by_its_limit_needs_its_end() -> None:
-    head = "\n".join(TABLE.splitlines()[:16])
-    assert read(head, rc=124).status == "failed"
-    assert read(head, rc=0).status == "ok"
+def test_a_table_cut_between_two_cards_is_unparsed() -> None:
+    lines = TABLE.splitlines()
+    assert read("\n".join(lines[:16])).status == "unparsed"
+    assert read("\n".join(lines[:22])).status == "ok"
+    assert read("\n".join(lines[:16]), rc=124).status == "failed"
 
 
 def test_watch_mode_and_mixed_runs() -> None:
