@@ -185,7 +185,7 @@ def _names_twice(vendor: str, sections: Mapping[str, list[Raw]]) -> list[Problem
 
 def cache_dir(env: Mapping[str, str]) -> Path:
     """`$XDG_CACHE_HOME/fleet`, default `~/.cache/fleet`."""
-    return Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME", "/nonexistent")) / ".cache") / "fleet"
+    return Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or "/dev/null") / ".cache") / "fleet"
 
 
 def load(paths: Sequence[str] = (), vendor_path: Sequence[str] = (), env: Mapping[str, str] | None = None) -> Matrix:
