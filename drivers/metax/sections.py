@@ -17,6 +17,7 @@ _HEAD = re.compile(r"\s*GPU#(\d{1,5})\s+(\S+)\s+([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}
 _SLICE = re.compile(r"\s+SGPU#\d+\s")
 _ERROR = re.compile(r"\s*GPU#\d+ \S+ .*\berror\b")
 _UUID = re.compile(r"^(Available|Not Available.*?)\s*\(UUID:\s*(\S+)\)$")
+_VRAM = re.compile(r"vram_(total|used)(?:_kb|_kbytes)?")
 _QUANTITY = re.compile(r"(-?\d+(?:\.\d+)?)\s*(\S+)")
 
 # What a page must hold when its `End of Log` line is not there to prove that it is whole.
@@ -242,8 +243,8 @@ def _measure(section: _Section) -> dict[str, Json]:
             entry = int(match[1])
         elif found is None and quantity and number(quantity[1]) is not None and re.match(r"[A-Za-z%]", quantity[2]):
             entry = number(quantity[1])
-            unit = key(quantity[2]) if quantity[2] != "%" else "percent"
-            name = f"{name}_{unit}" if name.rpartition("_")[2] != unit else name
+            unit = key(quantity[2])  # "" for %
+            name = f"{name}_{unit}" if unit and name.rpartition("_")[2] != unit else name
         if name in out:
             name = f"{key(group)}_{name}"
         out[name] = entry
@@ -261,9 +262,9 @@ def _card(section: _Section) -> dict[str, Json]:
             card["power_w"] = found
         elif name == "bios" and version(str(found)):
             card["firmware"] = found
-        elif name in ("vram_total_kb", "vram_used_kb") and isinstance(found, (int, float)):
+        elif (match := _VRAM.fullmatch(name)) and isinstance(found, (int, float)):
             mib = found / 1024
-            card[f"memory_{name[5:-3]}_mib"] = int(mib) if mib == int(mib) else mib
+            card[f"memory_{match[1]}_mib"] = int(mib) if mib == int(mib) else mib
         elif name.endswith("unavailable_reason"):
             card["health"], card["reason"] = health(str(found), False), found
     return card

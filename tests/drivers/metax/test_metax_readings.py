@@ -296,3 +296,15 @@ def test_long_junk_costs_little(unit: str) -> None:
     for command in ("mx-smi", "mx-smi -j", "dmesg", "rpm -qa"):
         read(text, command)
     assert time.process_time() - began < 4
+
+
+def test_units_of_measures_and_memory_in_kilobytes() -> None:
+    head = PAGE[: PAGE.index("GPU#0")].replace(": 2\n", ": 1\n", 1) + "GPU#0  MXC550  0000:0a:00.0\n"
+    memory = head + "    Memory\n        vram total          : 67108864 KB\n        vram used : 1024 KB\n\nEnd of Log\n"
+    (card,) = read(memory, "mx-smi --show-memory").accelerators
+    assert (card["memory_total_mib"], card["memory_used_mib"]) == (65536, 1)
+    usage = head + "    Usage\n        GPU             : 12 %\n        VPUE : 0 %\n\nEnd of Log\n"
+    assert read(usage, "mx-smi --show-usage").measure == {"gpu": 12, "vpue": 0}
+    power = head + "    Power\n        Total : 62.5 W\n        Limit : 350.000 W\n\nEnd of Log\n"
+    got = read(power, "mx-smi --show-board-power")
+    assert (got.measure, got.accelerators[0]["power_w"]) == ({"total_w": 62.5, "limit_w": 350.0}, 62.5)
