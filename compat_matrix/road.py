@@ -29,6 +29,7 @@ from fleet.core.model import Reason, Request, Stage, VersionChange
 from fleet.core.version import Range, key, valid
 
 MAX_STAGES = 6
+DRAINED = "the stack after this stage is no supported set: the node stays drained until the next stage"
 Reboot = Literal["none", "reload", "reboot", "power_cycle"]
 _REBOOTS: tuple[Reboot, ...] = ("none", "reload", "reboot", "power_cycle", "power_cycle")
 Stack = Mapping[str, str]
@@ -291,8 +292,7 @@ def _stage(problem: Problem, facts: NodeClass, before: Mapping[str, str], after:
             if said is not None:
                 reasons.append(said.reason())
     if not fine:
-        text = "the stack after this stage is no supported set: the node stays drained until the next stage"
-        reasons.append(Reason(text, tables_source(problem.tables, "rules")))
+        reasons.append(Reason(DRAINED, tables_source(problem.tables, "rules")))
     elif _mixed(problem, changes, before):
         text = "between these steps the set on disk is no supported one: the node is drained, and power must stay on"
         reasons.append(Reason(text, tables_source(problem.tables, "rules")))

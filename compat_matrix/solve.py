@@ -11,7 +11,7 @@ from compat_matrix.choose import best, stack_of
 from compat_matrix.facts import node_class
 from compat_matrix.problem import Problem, compile_problem, level_of, tables_source, wished_kernel
 from compat_matrix.reasons import reasons_for
-from compat_matrix.road import floors_hold, road
+from compat_matrix.road import DRAINED, floors_hold, road
 from compat_matrix.table import Matrix
 from fleet.core.errors import NotFound
 from fleet.core.model import LEVELS, Conflict, Reason, Request, Solution, Stage, digest
@@ -78,7 +78,13 @@ def _way_back(
             before[component] = version
     if floors_hold(problem, before) is not None:
         return None
-    return road(matrix, request, before, stack)
+    stages = road(matrix, request, before, stack)
+    if stages and not stages[-1].allowed:  # no supported set, but the one that the node served with before
+        text = "the tables do not support the set that was there before; it is what the node served with"
+        note = Reason(text, tables_source(problem.tables, "rules"))
+        kept = tuple(r for r in stages[-1].reasons if r.text != DRAINED)
+        stages = (*stages[:-1], replace(stages[-1], allowed=True, reasons=(*kept, note)))
+    return stages
 
 
 def _shown(stack: Mapping[str, str]) -> str:

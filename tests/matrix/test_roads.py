@@ -141,6 +141,13 @@ def test_a_floor_in_flash_bounds_the_choice_and_the_way_back() -> None:
     assert above.back
 
 
+def test_back_to_a_set_that_the_tables_do_not_know() -> None:
+    answer = solution(matrix(), ask({"driver": "22.0.0", "firmware": "6.4.12.1.241"}, {"driver": "24.1.0"}))
+    assert answer.back is not None
+    assert answer.back[-1].allowed, "the node served with it before"
+    assert any("do not support the set that was there before" in r.text for r in answer.back[-1].reasons)
+
+
 def test_nothing_to_do() -> None:
     answer = solution(matrix(), ask({"driver": "25.2.0", "firmware": "7.7.0.6.236"}))
     assert answer.road == () and answer.back == ()
