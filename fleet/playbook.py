@@ -8,8 +8,8 @@ playbook goes on without its controller; what it began on a node goes on under f
 
 from __future__ import annotations
 
-import contextlib
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -185,8 +185,9 @@ class AnsiblePlaybook:
             return out
         base = Path(self.settings.state_dir) / "playbook"
         base.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder = Path(tempfile.mkdtemp(prefix=f"{play.phase}-", dir=base))
-        control = Path(tempfile.mkdtemp(prefix="fleet-cp-"))  # a socket path has room for about 100 characters
+        sweep_leftovers(base, Path(tempfile.gettempdir()))
+        folder = Path(tempfile.mkdtemp(prefix=f"run-{_mark()}-", dir=base))
+        control = Path(tempfile.mkdtemp(prefix=f"fleet-cp-{_mark()}-"))  # a socket's path may have 100 characters
         try:
             listener = _Listener([node.name for node in known])
             status = self._execute(play, known, keys, folder, control, listener)
@@ -320,10 +321,25 @@ def _verdict(name: str, listener: _Listener, status: str) -> Played:
     return Played(False, cause, "playbook-broken", name in listener.seen, transcript)
 
 
-def sweep_leftovers(settings: Settings, alive: Callable[[], bool]) -> None:
-    """Remove the folders of runs whose controller died, when no other one is at work."""
-    base = Path(settings.state_dir) / "playbook"
-    if base.is_dir() and not alive():
-        for folder in base.iterdir():
-            with contextlib.suppress(OSError):
-                shutil.rmtree(folder)
+def _mark() -> str:
+    """`<pid>-<start>`: whose folder it is."""
+    return f"{os.getpid()}-{_started(os.getpid())}"
+
+
+def _started(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def sweep_leftovers(base: Path, sockets: Path) -> None:
+    """Remove the folders of runs whose controller died: `base` holds them, `sockets` the folders of ssh's sockets."""
+    for folder in [*base.glob("run-*"), *sockets.glob("fleet-cp-*")]:
+        match = re.fullmatch(r"(?:run|fleet-cp)-(\d+)-(\d*)-\w+", folder.name)
+        if match and _started(int(match[1])) != match[2] and folder.is_dir() and folder.owner() == _me():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _me() -> str:
+    return pwd.getpwuid(os.getuid()).pw_name

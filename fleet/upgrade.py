@@ -316,6 +316,8 @@ class Upgrade:
             was = run.tasks[name].state
             if task.state != was or task.ended or did.outcome.result in ("failed", "ambiguous", "hands"):
                 reason = did.outcome.reason or (task.reason if task.ended else "")
+                if task.direction == "back" and run.tasks[name].direction == "forward":
+                    reason = f"{reason}; the way back begins"
                 self._say(rollout, name, was, task.state, run.act.step.phase, did.outcome.result, reason)
 
     def _record(self, dids: Mapping[str, Did]) -> None:

@@ -111,8 +111,10 @@ def line(transition: Transition) -> str:
     if not transition.node:
         now = f"rollout {transition.rollout} is {transition.now}" if transition.now else ""
         return f"{at} " + ": ".join(part for part in (now, transition.reason) if part)
+    if transition.result == "begun":
+        return f"{at} {transition.node}  begins"
     moved = transition.now if transition.was == transition.now else f"{transition.was} -> {transition.now}"
-    step = f"  ({transition.step} {transition.result})" if transition.step and transition.step != "begin" else ""
+    step = f"  ({transition.step} {transition.result})" if transition.step else ""
     reason = f"  {transition.reason}" if transition.reason else ""
     return f"{at} {transition.node}  {moved}{step}{reason}"
 

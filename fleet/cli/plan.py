@@ -135,7 +135,8 @@ def show(plan: Plan, echo: Callable[[str], Any]) -> None:
         echo(f"\nalready there: {fold(there)}")
     for number, wave in enumerate(plan.waves, 1):
         echo(f"{chr(10) if number == 1 else ''}wave {number}{' (canaries)' if number == 1 else ''}: {fold(wave)}")
-    _policy(plan.policy, echo)
+    if plan.waves:
+        _policy(plan.policy, echo)
     if plan.refusals:
         echo("\nrefused:")
         reasons: dict[str, list[str]] = {}

@@ -203,6 +203,8 @@ def stages_of(
     everything = [step for body in bodies for step in body]
     changes = tuple(change for stage in road for change in stage.changes)
     artifacts = _names(everything)
+    if back:  # what would stop an upgrade must not stop a rescue
+        bodies = [[step for step in body if step.phase != "preflight"] for body in bodies]
     head: list[Step] = [Step("stage", artifacts=artifacts, limit_s=1800, why="packages on the node, sha256 checked")]
     if not back:
         own = [step for step in bodies[0] if step.phase == "preflight"]
