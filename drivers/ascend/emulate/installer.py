@@ -232,7 +232,7 @@ def lay_down(package):
     for path, program in labnode.install_facts("ascend")["with_driver"].items():
         wrapper = Path(path)
         wrapper.parent.mkdir(parents=True, exist_ok=True)
-        wrapper.write_text(f'#!/bin/sh\nexec python3 -B /opt/fleet-lab/ascend/{program} "$@"\n')
+        wrapper.write_text(f'#!/bin/sh\nexec python3 -B -S -E /opt/fleet-lab/ascend/{program} "$@"\n')
         wrapper.chmod(0o755)
     link = Path("/usr/bin/npu-smi")
     if not link.exists():
