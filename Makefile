@@ -8,8 +8,8 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 check: lint types layers yaml shell matrix samples test
 
 lint:
-	ruff format --check fleet drivers compat_matrix playbooks pxe tests
-	ruff check fleet drivers compat_matrix playbooks pxe tests
+	ruff format --check fleet drivers compat_matrix playbooks pxe tests scripts
+	ruff check fleet drivers compat_matrix playbooks pxe tests scripts
 
 types:
 	mypy

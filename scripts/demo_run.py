@@ -13,6 +13,7 @@ from typing import Any
 
 LAB = Path(os.environ.get("FLEET_LAB_DIR", "/var/lib/fleet-lab"))
 RESCUED, FAULT = "as-b", "validation-fail"  # the node that is broken on purpose, and how
+NOT_OURS = {"os", "kernel", "gcc"}  # what an upgrade of accelerators leaves alone
 STARTED = time.monotonic()
 
 
@@ -31,7 +32,7 @@ def fleet(*words: str, show: bool = True, accept: tuple[int, ...] = (0,)) -> str
     if show:
         sys.stderr.write(run.stdout)
     if run.returncode not in accept:
-        say(f"demo: that ended with status {run.returncode}; the lab is left as it is (fleet lab status, fleet lab down)")
+        say(f"demo: that ended with status {run.returncode}; the lab stays as it is (fleet lab status, fleet lab down)")
         sys.exit(1)
     return run.stdout
 
@@ -44,15 +45,12 @@ def document(*words: str, accept: tuple[int, ...] = (0,)) -> dict[str, Any]:
 
 def stacks() -> dict[str, dict[str, Any]]:
     """node -> {vendor, current: component -> version} as the inventory has it."""
-    nodes = document("node", "show", "@all")["items"]
-    keep = {"os", "kernel", "gcc"}
-    return {
-        n["name"]: {
-            "vendor": n["vendor"],
-            "current": {c: f["current"] for c, f in n["components"].items() if c not in keep and f["current"]},
-        }
-        for n in nodes
-    }
+    found = {}
+    for name in fleet("node", "list", "-o", "name", show=False).split():
+        facts = document("node", "show", name)["facts"]
+        now = {c: f["loaded"] or f["installed"] for c, f in facts["components"].items() if c not in NOT_OURS}
+        found[name] = {"vendor": facts["vendor"], "current": {c: v for c, v in now.items() if v}}
+    return found
 
 
 def main() -> int:
@@ -61,8 +59,7 @@ def main() -> int:
     os.environ["FLEET_CONFIG"] = str(LAB / "fleet.toml")
 
     title("Into the inventory, with their host keys; vendor packages into the artifact store")
-    known = {item["name"] for item in document("node", "list")["items"]}
-    if not known:
+    if not fleet("node", "list", "-o", "name", show=False).split():
         fleet("node", "import", str(LAB / "nodes.yaml"))
         fleet("artifact", "add", *sorted(map(str, (LAB / "packages").glob("*[!.]*"))), show=False)
 
@@ -77,21 +74,23 @@ def main() -> int:
     fleet("lab", "fault", RESCUED, FAULT)
 
     title("The upgrade")
-    fleet("upgrade", "@all", "--strategy", "newest", "-y", accept=(0, 6))
+    fleet("upgrade", "@all", "--strategy", "newest", "--max-unavailable", "50%", "-y", accept=(0, 6))
 
     title("Validated, and looked at again: the end state is proven, never assumed")
     fleet("lab", "fault", RESCUED, FAULT, "--off")
     fleet("probe", "@all")
     fleet("validate", "@all", "--suite", "smoke")
     after = stacks()
-    states = {task["node"]: task["state"] for task in document("rollout", "show", "last")["nodes"]}
+    rollout = document("rollout", "list", "--all")["items"][0]
+    states = {task["name"]: task["state"] for task in rollout["nodes"]}
 
     title("Before and after")
     rows = [("NODE", "VENDOR", "COMPONENT", "BEFORE", "AFTER", "STATE")]
     for name, was in sorted(before.items()):
         for component in sorted({*was["current"], *after[name]["current"]}):
             old, new = was["current"].get(component, "-"), after[name]["current"].get(component, "-")
-            rows.append((name, was["vendor"], component, old, new if new != old else "=", states.get(name, "unchanged")))
+            state = states.get(name, "unchanged")
+            rows.append((name, was["vendor"], component, old, new if new != old else "=", state))
     widths = [max(len(row[i]) for row in rows) for i in range(6)]
     for row in rows:
         say("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
@@ -115,7 +114,7 @@ def main() -> int:
 The lab is still up. Look around:
   export FLEET_CONFIG={LAB}/fleet.toml PATH={Path.cwd()}/.venv/bin:$PATH
   fleet node list -o wide
-  fleet rollout show last
+  fleet rollout list --all
   fleet why {RESCUED} driver
   fleet evidence list
   fleet lab ssh nv-a
