@@ -70,7 +70,7 @@ def _components(seen: Seen) -> dict[str, ComponentFact]:
     toolkit = _said(readings, "toolkit", "toolkit")
     named = {
         "driver": ComponentFact(installed, loaded, _said(readings, "smi", "driver")),
-        "firmware": ComponentFact(loaded=_firmware(readings)),
+        "firmware": ComponentFact(installed=_said(readings, "flashed", "firmware"), loaded=_firmware(readings)),
         "mcu": ComponentFact(loaded=_said(readings, "version", "mcu")),
         "toolkit": ComponentFact(installed=toolkit, runtime=_said(readings, "smi", "toolkit")),
     }

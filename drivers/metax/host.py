@@ -35,6 +35,11 @@ def read_module_file(command: str, text: str) -> Reading:
     return _one_version(command, text, "driver", "driver-not-loaded")
 
 
+def read_flashed(command: str, text: str) -> Reading:
+    """The note that the role leaves after a flash, until the VBIOS was seen running: one version."""
+    return _one_version(command, text, "firmware", "failed")
+
+
 def _one_version(command: str, text: str, component: str, missing: Status) -> Reading:
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     versions = [line for line in lines if _VERSION.fullmatch(line)]

@@ -37,6 +37,8 @@ def _host(program: str, command: str, text: str, rc: int | None) -> Reading | No
         return host.read_kernel_log(command, text)
     if "/sys/module/" in command:
         return host.read_module_version(command, text)
+    if "/var/lib/fleet/metax/flashed" in command:
+        return host.read_flashed(command, text)
     if program == "modinfo":
         return host.read_module_file(command, text)
     if program in ("modprobe", "insmod", "rmmod"):

@@ -9,6 +9,7 @@ _TOOL = (
     '"$(command -v mx-smi || command -v /opt/mxdriver/bin/mx-smi || command -v ht-smi || '
     'command -v /opt/mxdriver/bin/ht-smi || echo mx-smi)"'
 )
+FLASHED = "/var/lib/fleet/metax/flashed"
 _PACKAGES = "'metax*' 'mxsmt*' 'mxfw*' 'mxgvm*' 'maca*' 'mxmaca*'"
 
 PROBES: tuple[Probe, ...] = (
@@ -23,6 +24,8 @@ PROBES: tuple[Probe, ...] = (
         timeout_s=20,
         read_as="dpkg-query -W",
     ),
+    # What our own role flashed and nobody has seen running yet: no tool tells what the next cold start will bring.
+    Probe("flashed", f"cat {FLASHED}", timeout_s=5, needs=FLASHED),
     Probe("toolkit", "readlink -f /opt/maca", timeout_s=5, needs="/opt/maca"),
     Probe("smi", _TOOL, timeout_s=20, read_as="mx-smi"),
     Probe("list", f"{_TOOL} -L", timeout_s=20, read_as="mx-smi -L"),

@@ -52,6 +52,13 @@ def test_three_values_of_the_driver_are_kept_apart() -> None:
     assert any("the package holds KMD 3.10.14" in text for text in got.problems)
 
 
+def test_a_flashed_vbios_is_owed_until_it_runs() -> None:
+    flashed = read("cat /var/lib/fleet/metax/flashed", "1.33.0.0\n", 0)
+    got = VENDOR.gather(Seen(OS, (card("0000:01:00.0"),), {"flashed": flashed, "smi": smi("0000:01:00.0")}))
+    firmware = got.components["firmware"]
+    assert (firmware.installed, firmware.loaded, firmware.pending) == ("1.33.0.0", "1.31.0.0", True)
+
+
 def test_bus_and_tool_that_disagree_are_a_problem() -> None:
     seen = Seen(OS, (card("0000:01:00.0"), card("0000:02:00.0")), {"smi": smi("0000:01:00.0")})
     got = VENDOR.gather(seen)
