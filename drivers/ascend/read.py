@@ -18,22 +18,6 @@ from drivers.ascend.upgrade_tool import read_upgrade_tool
 from drivers.ascend.words import VENDOR_NAME, shell_trouble, trouble
 from fleet.core.vendor import Reading, unparsed
 
-_WRAPPERS = {
-    "sudo",
-    "env",
-    "timeout",
-    "nice",
-    "ionice",
-    "stdbuf",
-    "nohup",
-    "bash",
-    "sh",
-    "exec",
-    "time",
-    "command",
-    "mpirun",
-}
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _INSTALLERS = {"rpm", "dnf", "yum", "dpkg", "apt", "apt-get", "uninstall.sh"}
 _TOOLS = {"npu-smi", "upgrade-tool", "hccn_tool", "ascend-dmi", "lspci"}
 _STOPPED = {124, 134, 137, 139, 143}  # by `timeout`, abort, kill, a fault in memory, terminate
@@ -41,26 +25,21 @@ _HOST = {"ascend-packages": read_packages, "ascend-since-boot": read_since, "mod
 
 
 def _words(command: str) -> list[str]:
-    """The words of the command proper: no wrapper, no assignment, the program without its folder."""
-    last = re.split(r"&&|\|\||;", command.split("|")[0])[-1]
-    words = [word.strip("'\"") for word in last.split()]
-    while len(words) > 1:
-        name = words[0].rpartition("/")[2]
-        if _ASSIGNMENT.match(words[0]) or name in _WRAPPERS or re.fullmatch(r"-\S*|\d+[smh]?", words[0]):
-            words.pop(0)
-        elif not (_known(name) or any(_known(word.rpartition("/")[2]) for word in words[1:3])):
-            break
-        elif not _known(name):
-            words.pop(0)  # the value of a wrapper's option, as in `sudo -u root`
-        else:
-            break
-    if words:
-        words[0] = words[0].rpartition("/")[2]
-    return words
+    """The words of the command proper: from the first program that is known on, without its folder.
+
+    Whatever stands before (sudo, timeout, an assignment, `docker exec`, `cd … &&`) is a wrapper.
+    """
+    for part in [*re.split(r"&&|\|\||;|\|", command), command]:
+        words = [word.strip("'\"") for word in part.split()]
+        names = [word.rpartition("/")[2] for word in words]
+        start = next((i for i, name in enumerate(names) if _known(name)), None)
+        if start is not None:
+            return [names[start], *words[start + 1 :]]
+    return command.split()
 
 
 def _known(name: str) -> bool:
-    return name in _TOOLS | _INSTALLERS | {"cat"} or name.endswith((".run", "_test"))
+    return name in _TOOLS | _INSTALLERS | {"cat", *_HOST} or name.endswith((".run", "_test"))
 
 
 def _option(words: list[str], name: str) -> str:
