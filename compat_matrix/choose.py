@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from compat_matrix.problem import CHANNEL_RANK, Constraint, Domains, Problem, bits, channel_limit, propagate
+from compat_matrix.compile import channel_limit
+from compat_matrix.problem import CHANNEL_RANK, Constraint, Domains, Problem, bits, propagate
 
 Cost: TypeAlias = tuple[int, ...]
 ACTIVATION_RANK = {"none": 0, "reload": 1, "reboot": 2, "power_cycle": 3, "hands": 4}

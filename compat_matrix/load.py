@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from compat_matrix.document import MAX_BYTES, Node, Problem, read
-from compat_matrix.schema import Raw, read_file, resolve
+from compat_matrix.resolve import resolve
+from compat_matrix.schema import Raw, read_file
 from compat_matrix.table import Matrix
 from fleet.core.errors import CheckFailed
 
 HERE = Path(__file__).parent
 KEPT = 8  # compiled tables in the cache; older ones go
-_CODE = ("document.py", "schema.py", "row.py", "load.py")  # what decides the form of the cached rows
+_CODE = ("document.py", "schema.py", "resolve.py", "row.py", "load.py")  # what decides the form of the cached rows
 
 
 class BadMatrix(CheckFailed):

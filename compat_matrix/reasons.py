@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from compat_matrix.choose import Cost, Objective
+from compat_matrix.evidence import matching_rows
 from compat_matrix.facts import holds
-from compat_matrix.problem import Problem, Variable, bits, matching_rows, request_source, tables_source
+from compat_matrix.problem import Problem, Variable, bits, request_source, tables_source
 from fleet.core.errors import BadInput
 from fleet.core.model import Reason
 from fleet.core.version import Range

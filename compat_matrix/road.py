@@ -11,17 +11,9 @@ from dataclasses import replace
 from typing import Literal
 
 from compat_matrix.choose import ACTIVATION_RANK, allowed
+from compat_matrix.compile import compile_rules, variables_of
 from compat_matrix.facts import NodeClass, holds, node_class
-from compat_matrix.problem import (
-    Domains,
-    Problem,
-    Variable,
-    bits,
-    compile_rules,
-    propagate,
-    tables_source,
-    variables_of,
-)
+from compat_matrix.problem import Domains, Problem, Variable, bits, propagate, tables_source
 from compat_matrix.row import Order, Rule
 from compat_matrix.table import Matrix, VendorTables
 from fleet.core.errors import BadInput

@@ -8,11 +8,14 @@ from dataclasses import asdict, replace
 
 from compat_matrix import conflict
 from compat_matrix.choose import best, stack_of
+from compat_matrix.compile import compile_problem
+from compat_matrix.evidence import level_of
 from compat_matrix.facts import node_class
-from compat_matrix.problem import Problem, compile_problem, level_of, tables_source, wished_kernel
+from compat_matrix.problem import Problem, tables_source
 from compat_matrix.reasons import reasons_for
 from compat_matrix.road import DRAINED, floors_hold, road
 from compat_matrix.table import Matrix
+from compat_matrix.wishes import wished_kernel
 from fleet.core.errors import NotFound
 from fleet.core.model import LEVELS, Conflict, Reason, Request, Solution, Stage, digest
 

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from compat_matrix import Matrix, load, parse_request, road, solve
 from compat_matrix.choose import allowed
+from compat_matrix.compile import compile_problem
 from compat_matrix.conflict import core
 from compat_matrix.facts import node_class
-from compat_matrix.problem import compile_problem, feasible
+from compat_matrix.problem import feasible
 from fleet.core.errors import FleetError
 from fleet.core.model import Conflict, Json, OsFacts, Policy, Request
 from tests.matrix.test_solve_law import walk

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from compat_matrix import Matrix, solve
 from compat_matrix.choose import ORDER, Objective, best, stack_of
+from compat_matrix.compile import compile_problem
 from compat_matrix.conflict import core
 from compat_matrix.facts import node_class
-from compat_matrix.problem import Group, Problem, compile_problem, feasible, propagate
+from compat_matrix.problem import Group, Problem, feasible, propagate
 from compat_matrix.road import hop, road
 from fleet.core.model import Conflict, OsFacts, Policy, Request, Solution
 from tests.matrix.conftest import small
