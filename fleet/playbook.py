@@ -164,7 +164,7 @@ class AnsiblePlaybook:
         self.host_keys = host_keys
         self.cpus = cpus
         self.home = Path(playbooks.__file__).resolve().parent
-        own = [str(Path(root) / "playbooks/roles") for root in settings.vendor_path]
+        own = [str(Path(root).resolve() / "playbooks/roles") for root in settings.vendor_path]
         self.roles = [str(self.home / "roles"), *own]
 
     def has(self, vendor: str, phase: str) -> bool:
