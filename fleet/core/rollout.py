@@ -214,7 +214,10 @@ def turn(group: Group, task: NodeTask, reason: str, now: float, owner: str = "",
     if task.cursor < 0:
         return replace(named, state="held", since=now, next_action=next_action or f"fleet plan {task.node}")
     if not touched(group, task):
-        return _at(group, named, "leave", 0, now)
+        done = path(group, "forward")[: task.cursor + 1]
+        cordoned = any(step.phase in ("cordon", "drain") for step in done)
+        named = replace(named, next_action=next_action or f"mend it, then fleet upgrade {task.node} again")
+        return _at(group, named, "leave", 0 if cordoned else len(path(group, "leave")), now)
     if group.back is None:
         return _fail(task, f"{reason}; there is no way back", owner, next_action, now)
     return _at(group, named, "back", _way_back(group, task.cursor), now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -267,3 +268,47 @@ def test_two_stages_and_a_failure_in_the_second(site: Site) -> None:
     assert site.states()["n8"] == "rolled-back"
     assert driver(site, "n8") == ("1.0", "1.0")
     assert site.fleet.effects("n8").count("reboot") == 2
+
+
+def test_stopping_ends_the_running_steps_and_leaves_the_rest_for_later(site: Site) -> None:
+    nodes = site.nodes("n0", "n1", "n2")
+    site.start(nodes)
+
+    def stop(transition: Any) -> None:
+        if transition.now == "installing":
+            site.engine.stop.set()
+
+    site.upgrade.watch = stop
+    site.engine.submit("r-1")
+    attempts = site.store.attempts("r-1")
+    assert attempts and all(attempt.ended for attempt in attempts)
+    assert site.store.rollout("r-1").state == "running"
+    assert site.states()["n0"] == "installing" and site.states()["n1"] == "waiting"
+    site.engine.stop.clear()
+    site.upgrade.watch = site.seen.append
+    site.engine.submit("r-1")
+    assert set(site.states().values()) == {"done"}
+    assert all(len(e) == len(set(e)) for e in (site.fleet.effects(n.name) for n in nodes))
+
+
+def test_groups_go_side_by_side_in_threads(tmp_path: Path) -> None:
+    site = Site(tmp_path, parallel=4)
+    site.start(site.nodes(*[f"n{i}" for i in range(9)]), chunk=2)
+    site.engine.submit("r-1")
+    assert set(site.states().values()) == {"done"}
+    for number in range(9):
+        effects = site.fleet.effects(f"n{number}")
+        assert len(effects) == len(set(effects))
+    site.close()
+
+
+def test_a_node_removed_meanwhile_ends_its_part(site: Site) -> None:
+    nodes = site.nodes("n0", "n1", "n2")
+    site.start(nodes)
+    lease = site.store.acquire("r-1", site.engine.owner, 600, 0.0, lambda _: True)
+    while not any(t.node == "n1" and t.result == "begun" for t in site.seen):
+        site.upgrade.tick("r-1", lease, False)
+    site.inventory.remove(["n1"])
+    site.engine.submit("r-1")
+    assert site.states() == {"n0": "done", "n1": "failed", "n2": "done"}
+    assert "removed" in site.store.tasks("r-1")["n1"].task.reason
