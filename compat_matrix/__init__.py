@@ -5,6 +5,7 @@
     answer = solve(matrix, request_of(facts, Policy(), {"driver": "580.*"}))
     matrix.model("nvidia", "NVIDIA H100 80GB HBM3")                 # canonical name or None
     road(matrix, request, target, start)                            # stages or None
+    why_not(matrix, request, "driver", "570.211.01")                 # Explanation
 
 The form of the tables is told in compat_matrix/README.md.
 """
@@ -13,9 +14,13 @@ from __future__ import annotations
 
 from compat_matrix.check import check
 from compat_matrix.document import Problem
+from compat_matrix.explain import Explanation, why_not
 from compat_matrix.load import BadMatrix, load
 from compat_matrix.request import parse_request, request_of
 from compat_matrix.solve import road, solve
 from compat_matrix.table import Matrix
 
-__all__ = ["BadMatrix", "Matrix", "Problem", "check", "load", "parse_request", "request_of", "road", "solve"]
+__all__ = [
+    "BadMatrix", "Explanation", "Matrix", "Problem", "check", "load", "parse_request", "request_of", "road", "solve",
+    "why_not",
+]  # fmt: skip

@@ -135,15 +135,18 @@ def _supported(constraint: Constraint, domains: Domains) -> bool:
     return any(all(domains[v] & m for v, m in zip(constraint.variables, row, strict=True)) for row in constraint.rows)
 
 
-def best(problem: Problem, strategy: str) -> tuple[Domains, Cost, Objective] | None:
-    """The cheapest choice (one value per domain), its cost, and the objective; None when nothing fits."""
+def best(problem: Problem, strategy: str, judge: Objective | None = None) -> tuple[Domains, Cost, Objective] | None:
+    """The cheapest choice (one value per domain), its cost, and the objective; None when nothing fits.
+
+    `judge` is an objective to measure with in place of the problem's own: to compare with another choice.
+    """
     if any(g.impossible for g in problem.groups):
         return None
     constraints = problem.constraints()
     unary = propagate([c for c in constraints if len(c.variables) == 1], problem.domains())
     if unary is None:
         return None
-    objective = Objective(problem, unary, strategy)
+    objective = judge or Objective(problem, unary, strategy)
     found: tuple[Cost, Domains] | None = None
 
     def search(domains: Domains) -> None:

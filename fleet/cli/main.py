@@ -16,8 +16,9 @@ from fleet.core import errors
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "probe": ("fleet.cli.probe", "probe", "Look at nodes and record what they say."),
     "node": ("fleet.cli.node", "node", "The inventory: add, import, list, show, label, hold, trust."),
-    "matrix": ("fleet.cli.matrix", "matrix", "The compatibility matrix: check the tables, solve a file."),
-    "why": ("fleet.cli.matrix", "why", "Why these versions: every reason with its source."),
+    "matrix": ("fleet.cli.matrix", "matrix", "The compatibility matrix: check, solve, show, diff."),
+    "why": ("fleet.cli.why", "why", "Why these versions: every reason with its source."),
+    "why-not": ("fleet.cli.why", "why_not", "Why not that version: forbidden by what, or second because of what."),
     "plan": ("fleet.cli.plan", "plan", "What an upgrade would do, step by step; changes nothing."),
     "upgrade": ("fleet.cli.upgrade", "upgrade", "Carry out a plan: drain, install, reboot, validate, or roll back."),
     "rollout": ("fleet.cli.rollout", "rollout", "Rollouts under way and past: list, show, resume, pause, abort."),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from compat_matrix import Matrix, load
 from compat_matrix.document import Problem
 from compat_matrix.load import TableFile, digest_of, read_tables
+from fleet.cli.main import main
 
 HEAD = """
 sources:
@@ -51,5 +55,43 @@ def folder(tmp_path: Path) -> Callable[..., str]:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
         return str(tmp_path / "site")
+
+    return write
+
+
+@dataclass
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+@pytest.fixture
+def fleet(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("FLEET_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("FLEET_MATRIX_PATH", "")
+
+    def run(*args: str) -> Ran:
+        with pytest.raises(SystemExit) as stopped:
+            main(list(args))
+        captured = capsys.readouterr()
+        return Ran(int(stopped.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[str], str]:
+    def write(text: str) -> str:
+        path = tmp_path / "request.yaml"
+        path.write_text(text)
+        return str(path)
 
     return write

@@ -11,7 +11,7 @@ import pytest
 
 from compat_matrix import Matrix, parse_request, solve
 from compat_matrix.case import cases, run_case
-from fleet.cli.matrix import as_dict
+from fleet.cli.answer import as_dict
 
 FOLDER = Path(__file__).resolve().parents[1] / "cases" / "matrix"
 CASES = cases(FOLDER)

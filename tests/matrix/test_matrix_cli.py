@@ -6,17 +6,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from fleet.cli.main import main
-from fleet.core.model import Accelerator, ComponentFact, Facts, Node, OsFacts
-from fleet.inventory import open_inventory
-from tests.matrix.conftest import HEAD
+from tests.matrix.conftest import HEAD, Ran
 
 REQUEST = """
 hardware: {vendor: nvidia, model: H100-SXM5-80GB, count: 8, arch: x86_64, nvswitch: true}
@@ -30,44 +25,6 @@ hardware: {vendor: nvidia, model: "Tesla V100-SXM2-32GB", count: 8, arch: x86_64
 os: {id: ubuntu, version: "22.04", kernel: 5.15.0-94-generic}
 wish: {driver: "595.*"}
 """
-
-
-@dataclass
-class Ran:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.out)
-        return found
-
-
-@pytest.fixture
-def fleet(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("FLEET_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("FLEET_MATRIX_PATH", "")
-
-    def run(*args: str) -> Ran:
-        with pytest.raises(SystemExit) as stopped:
-            main(list(args))
-        captured = capsys.readouterr()
-        return Ran(int(stopped.value.code or 0), captured.out, captured.err)
-
-    return run
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Callable[[str], str]:
-    def write(text: str) -> str:
-        path = tmp_path / "request.yaml"
-        path.write_text(text)
-        return str(path)
-
-    return write
 
 
 def test_a_solution_as_json(fleet: Callable[..., Ran], file: Callable[[str], str]) -> None:
@@ -147,37 +104,6 @@ def test_a_missing_file_and_a_binary_one(fleet: Callable[..., Ran], tmp_path: Pa
     assert fleet("matrix", "solve", str(tmp_path)).code == 2
     (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\x00")
     assert "UTF-8" in fleet("matrix", "solve", str(tmp_path / "b.yaml")).err
-
-
-def test_why(fleet: Callable[..., Ran], file: Callable[[str], str]) -> None:
-    request = file(REQUEST)
-    ran = fleet("why", request, "fabricmanager")
-    assert ran.code == 0 and ran.out.startswith("fabricmanager 580.95.05\n")
-    assert "refuses a driver of any other version" in ran.out and "compat_matrix/nvidia/rules.yaml:" in ran.out
-    assert "driver_flavour" in fleet("why", request).out
-    assert list(fleet("why", request, "fabricmanager", "-o", "json").json["reasons"]) == ["fabricmanager"]
-    assert fleet("why", request, "drivr").code == 2
-    assert fleet("why", file(V100)).code == 5
-
-
-def test_why_of_nodes(fleet: Callable[..., Ran], tmp_path: Path) -> None:
-    inventory = open_inventory(f"sqlite:///{tmp_path}/state/inventory.db") if _made(tmp_path / "state") else None
-    assert inventory is not None
-    inventory.add([Node(f"gpu{i}", f"127.0.0.{i}") for i in (1, 2, 3)])
-    cards = tuple(Accelerator("nvidia", "L40S", bus_id=f"0000:0{i}:00.0") for i in range(4))
-    system = OsFacts("ubuntu", "24.04", "6.8.0-87-generic", "x86_64")
-    current = {"driver": ComponentFact("580.95.05", "580.95.05"), "driver_flavour": ComponentFact("open", "open")}
-    inventory.record([Facts(n, system, "nvidia", current, cards, {"nvswitch": False}) for n in ("gpu1", "gpu2")], {})
-    inventory.close()
-    ran = fleet("why", "gpu[1-2]", "driver")
-    assert ran.code == 0 and ran.out.startswith("gpu[1-2]:\ndriver ")
-    never = fleet("why", "gpu3")
-    assert never.code == 6 and "never probed" in never.err
-
-
-def _made(folder: Path) -> bool:
-    folder.mkdir(parents=True, exist_ok=True)
-    return True
 
 
 def test_check_of_the_shipped_tables(fleet: Callable[..., Ran]) -> None:
