@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fleet.core import version
-from fleet.core.errors import BadInput, FleetError
-from fleet.core.model import ComponentFact, Facts, Json, Node, Step, VersionChange
-from fleet.core.plan import start_digest
+from fleet.core.errors import FleetError
+from fleet.core.model import ComponentFact, Json, Node, Step, VersionChange
 from fleet.core.rollout import Do, Outcome
 from fleet.core.vendor import Vendor
 from fleet.drain import Drain
 from fleet.playbook import Play, Playbook, Played, Staged
 from fleet.power import Power
 from fleet.probe import Probed
+from fleet.proof import identity, identity_lost, may_begin, owed, same, seen_as
 from fleet.remote import Transport, sweep
 from fleet.validate import judge
 
@@ -122,11 +121,11 @@ def do(hands: Hands, act: Act) -> dict[str, Did]:
         if act.move.direction == "forward" and act.move.cursor == 0:
             for name, seen in _look(hands, left.values()).items():
                 looked[name] = seen
-                refused = _start(left[name], seen)
+                refused = may_begin(seen, {left[name].start, *left[name].given})
                 if refused is not None:
                     results[name] = Did(refused, seen)
                 elif seen.facts is not None:
-                    priors[name] = {**left[name].prior, **_identity(seen.facts)}
+                    priors[name] = {**left[name].prior, **identity(seen.facts)}
                     left[name] = replace(left[name], prior=priors[name], boot_id=seen.facts.boot_id)
             left = {name: subject for name, subject in left.items() if name not in results}
         if left:
@@ -167,74 +166,6 @@ def _phase(hands: Hands, act: Act) -> dict[str, Did]:
 
 def _look(hands: Hands, subjects: Iterable[Subject]) -> dict[str, Probed]:
     return {probed.name: probed for probed in hands.look([subject.node for subject in subjects])}
-
-
-def _start(subject: Subject, seen: Probed) -> Outcome | None:
-    """Why the node cannot begin, or None."""
-    name = subject.node.name
-    hints = {
-        "unknown-key": f"fleet node trust {name}",
-        "key-changed": f"find out why the host key of {name} changed, then fleet node trust {name}",
-        "refused": "check ssh_user and ssh_key",
-        "no-sudo": f"let the login user of {name} use sudo without a password",
-    }
-    if seen.facts is None:
-        return Outcome(
-            "failed", f"{seen.outcome}: {seen.detail}", "operator", hints.get(seen.outcome, f"fleet probe {name}")
-        )
-    if start_digest(seen.facts) not in {subject.start, *subject.given}:
-        return Outcome("stale", "the node is no longer as it was when it was planned")
-    return None
-
-
-def _identity(facts: Facts) -> dict[str, Json]:
-    lasting: list[Json] = [card.uuid or card.serial for card in facts.accelerators if card.uuid or card.serial]
-    return {"count": len(facts.accelerators), "cards": lasting}
-
-
-def same(vendor: Vendor | None, component: str, one: str | None, other: str | None) -> bool:
-    """Whether two versions of a component are one, by the vendor's scheme."""
-    if one is None or other is None:
-        return one is other
-    if one == other:
-        return True
-    scheme = (vendor.schemes.get(component) if vendor else None) or ("kernel" if component == "kernel" else "generic")
-    try:
-        return version.key(one, scheme) == version.key(other, scheme)
-    except BadInput:
-        return False
-
-
-def owed(vendor: Vendor | None, changes: Iterable[VersionChange], facts: Facts) -> str:
-    """What of these changes is not in force, or "" when all is: loaded and installed are both the new version."""
-    for change in changes:
-        fact = facts.components.get(change.component, ComponentFact())
-        known = [(word, value) for word, value in (("loaded", fact.loaded), ("installed", fact.installed)) if value]
-        if change.new is None:
-            if known:
-                return f"{change.component} is still there: {known[0][0]} {known[0][1]}"
-            continue
-        if not known:
-            return f"{change.component} {change.new} is not to be seen on the node"
-        for word, value in known:
-            if not same(vendor, change.component, value, change.new):
-                return f"{change.component} is {value} ({word}), not {change.new}"
-    return ""
-
-
-def _identity_lost(subject: Subject, facts: Facts) -> str:
-    count = subject.prior.get("count")
-    if isinstance(count, int) and len(facts.accelerators) != count:
-        return f"{len(facts.accelerators)} of {count} accelerators answer"
-    before = subject.prior.get("cards")
-    now = {card.uuid or card.serial for card in facts.accelerators if card.uuid or card.serial}
-    if isinstance(before, list) and before and now and not now & {str(card) for card in before}:
-        return "the node came back with other cards: is it the same machine?"
-    return ""
-
-
-def _lookback(seen: Probed | None) -> str:
-    return "the node did not answer" if seen is None else f"{seen.outcome}: {seen.detail}"
 
 
 # --- changing -------------------------------------------------------------------------------------------------------
@@ -312,7 +243,7 @@ def _judged(
     if after is None or after.facts is None:
         if act.step.activation in ("reboot", "power_cycle"):
             return Did(Outcome("done", "what was done shows after the restart"), after, output=played.transcript)
-        return Did(Outcome("ambiguous", _lookback(after)), after, output=played.transcript)
+        return Did(Outcome("ambiguous", seen_as(after)), after, output=played.transcript)
     for change in goal:
         fact = after.facts.components.get(change.component, ComponentFact())
         unmoved = fact.installed is not None and same(vendor, change.component, fact.installed, change.old)
@@ -424,9 +355,9 @@ def _verify(hands: Hands, act: Act) -> dict[str, Did]:
     while left:
         for name, seen in _look(hands, left.values()).items():
             if seen.facts is None:
-                result, problem = Outcome("ambiguous", _lookback(seen)), ""
+                result, problem = Outcome("ambiguous", seen_as(seen)), ""
             else:
-                problem = owed(vendor, act.step.changes, seen.facts) or _identity_lost(left[name], seen.facts)
+                problem = owed(vendor, act.step.changes, seen.facts) or identity_lost(left[name].prior, seen.facts)
                 result = Outcome("failed", f"not-in-force: {problem}") if problem else Outcome("done")
             results[name] = Did(result, seen, output=outputs.get(name, ""))
         not_ready = any(
@@ -446,7 +377,7 @@ def _validate(hands: Hands, act: Act) -> dict[str, Did]:
     vendor = hands.vendors.get(act.vendor)
     for name, seen in _look(hands, act.subjects.values()).items():
         if seen.facts is None or vendor is None:
-            results[name] = Did(Outcome("ambiguous", _lookback(seen)), seen)
+            results[name] = Did(Outcome("ambiguous", seen_as(seen)), seen)
             continue
         count = act.subjects[name].prior.get("count")
         report = judge(seen, vendor, count if isinstance(count, int) else len(seen.facts.accelerators))

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from fleet.aftermath import Running, evidence_of, lifecycle, result_of, waits_for_person
 from fleet.core.budget import Limit, Verdict, unavailable
 from fleet.core.errors import FleetError, StalePlan
 from fleet.core.model import Facts, Json, Lifecycle, Node, Plan
 from fleet.core.nodeset import fold
-from fleet.core.plan import start_digest
 from fleet.core.rollout import (
     Begin,
     Change,
@@ -38,7 +38,7 @@ from fleet.core.rollout import (
 from fleet.core.waves import units
 from fleet.engine import Progress
 from fleet.evidence import EvidenceStore, Origin
-from fleet.inventory.rollouts import Fenced, Lease, Result, Rollout, Rollouts, Stored
+from fleet.inventory.rollouts import Fenced, Lease, Rollout, Rollouts, Stored
 from fleet.step import Act, Did, Hands, Subject, do
 
 POLL_S = 5.0  # between two looks at something that takes its time: a drain, a full budget
@@ -67,14 +67,6 @@ class Transition:
     reason: str
 
 
-@dataclass
-class _Running:
-    act: Act
-    attempts: Mapping[str, int]
-    tasks: Mapping[str, NodeTask]
-    future: Future[dict[str, Did]]
-
-
 class Upgrade:
     """Carries out rollouts. One object serves one process; `close` waits for the steps under way."""
 
@@ -101,7 +93,7 @@ class Upgrade:
         self.poll_s = poll_s
         self.watch = watch
         self._pool = ThreadPoolExecutor(max_workers=parallel, thread_name_prefix="step")
-        self._running: dict[str, list[_Running]] = {}
+        self._running: dict[str, list[Running]] = {}
         self._later: dict[tuple[str, str], float] = {}  # (rollout, node) -> not to be asked again before
         self._plans: dict[str, Plan] = {}
         self._told: dict[str, str] = {}
@@ -200,7 +192,7 @@ class Upgrade:
         plan: Plan,
         tasks: Mapping[str, Stored],
         move: Begin,
-        running: Sequence[_Running],
+        running: Sequence[Running],
     ) -> tuple[bool, bool]:
         """Claim places and begin the nodes that got one: (some began, some wait for a place)."""
         inventory = {node.name: node for node in self.book.nodes()}
@@ -248,7 +240,7 @@ class Upgrade:
             self._once(rollout, f"waiting: budget: {next(iter(refused.values())).reason}")
 
     def _launch(
-        self, rollout: str, lease: Lease, plan: Plan, tasks: Mapping[str, Stored], move: Do, running: list[_Running]
+        self, rollout: str, lease: Lease, plan: Plan, tasks: Mapping[str, Stored], move: Do, running: list[Running]
     ) -> None:
         try:
             nodes = {node.name: node for node in self.book.nodes(move.nodes)}
@@ -266,7 +258,7 @@ class Upgrade:
             for name in move.nodes
         }  # fmt: skip
         act = Act(move, plan.groups[move.group].vendor, subjects, rollout, lease.fence)
-        running.append(_Running(act, attempts, owing, self._pool.submit(do, self.hands, act)))
+        running.append(Running(act, attempts, owing, self._pool.submit(do, self.hands, act)))
 
     def _gone(self, rollout: str, lease: Lease, tasks: Mapping[str, Stored], move: Do, error: FleetError) -> None:
         there = {node.name for node in self.book.nodes()}
@@ -291,7 +283,7 @@ class Upgrade:
             self._write(rollout, lease, run)
         return bool(ended)
 
-    def _write(self, rollout: str, lease: Lease, run: _Running) -> None:
+    def _write(self, rollout: str, lease: Lease, run: Running) -> None:
         error = run.future.exception()
         dids = (
             {name: Did(Outcome("ambiguous", f"internal: {error!r}")) for name in run.tasks}
@@ -308,8 +300,8 @@ class Upgrade:
             if did.outcome.result in ("waiting", "ambiguous") and task.begun:
                 self._later[rollout, name] = now + self.poll_s
             output = self.evidence.blob(did.output.encode()) if did.output else ""
-            self._note(rollout, "step", _evidence(run.act, name, did, output))
-            results.append(_result(run, name, did, task, output))
+            self._note(rollout, "step", evidence_of(run.act, name, did, output))
+            results.append(result_of(run, name, did, task, output))
         self.store.finish(lease, results, now)
         for name, did in dids.items():
             task = next(r.task for r in results if r.task.node == name)
@@ -338,9 +330,9 @@ class Upgrade:
         free = []
         for name in ours:
             stored = tasks[name]
-            if stored.task.ended and not _waits_for_person(stored.task):
+            if stored.task.ended and not waits_for_person(stored.task):
                 with contextlib.suppress(FleetError):  # removed from the inventory
-                    self.book.set_lifecycle([name], _lifecycle(stored))
+                    self.book.set_lifecycle([name], lifecycle(stored))
                 free.append(name)
         if free:
             self.store.release(lease, free)
@@ -375,53 +367,6 @@ class Upgrade:
 
 def _table(value: Json) -> Mapping[str, Json]:
     return value if isinstance(value, dict) else {}
-
-
-def _waits_for_person(task: NodeTask) -> bool:
-    return task.state == "held" and task.reason.startswith(("hands:", "ambiguous:"))
-
-
-def _lifecycle(stored: Stored) -> Lifecycle:
-    """The lifecycle state that a node has once its part is over."""
-    task, prior = stored.task, str(stored.prior.get("lifecycle") or "ready")
-    left_alone = task.direction == "leave" and task.cursor > 0  # nothing was touched, and it is back in service
-    if task.state == "failed" and not left_alone:
-        return "broken"
-    if task.state == "done" and prior in ("broken", "maintenance"):
-        return "ready"
-    return prior  # type: ignore[return-value]  # it was one when it was stored
-
-
-def _result(run: _Running, name: str, did: Did, task: NodeTask, output: str) -> Result:
-    boot: str | None = None
-    given: str | None = None
-    if did.probed is not None and did.probed.facts is not None:
-        boot = did.probed.facts.boot_id
-        given = start_digest(did.probed.facts) if run.act.step.phase in ("verify", "validate") else None
-    if run.act.step.phase == "reboot":
-        boot = None  # the id before is what proves the restart; the next probe gives the new one
-    return Result(
-        run.attempts[name], did.outcome.result, task, did.outcome.reason, output, boot, did.prior, given,
-    )  # fmt: skip
-
-
-def _evidence(act: Act, name: str, did: Did, output: str) -> dict[str, Json]:
-    seen = did.probed
-    return {
-        "node": name,
-        "phase": act.step.phase,
-        "direction": act.move.direction,
-        "cursor": act.move.cursor,
-        "step": act.step_id,
-        "fence": act.fence,
-        "changes": [[c.component, c.old, c.new] for c in act.step.changes],
-        "artifacts": list(act.step.artifacts),
-        "result": did.outcome.result,
-        "reason": did.outcome.reason,
-        "output": output,
-        "current": dict(seen.facts.current()) if seen is not None and seen.facts is not None else {},
-        "probe": seen.outcome if seen is not None else "",
-    }
 
 
 __all__ = ["Book", "Fenced", "Transition", "Upgrade"]

@@ -185,7 +185,7 @@ def begin(group: Group, task: NodeTask, now: float) -> NodeTask:
 def _fail(task: NodeTask, reason: str, owner: str, next_action: str, now: float) -> NodeTask:
     return replace(
         task, state="failed", open="", tries=0, since=now, limit_s=0, reason=reason, owner=owner or "operator",
-        next_action=next_action or f"fleet node why {task.node}",
+        next_action=next_action or f"look at {task.node}: fleet probe {task.node}",
     )  # fmt: skip
 
 
@@ -379,7 +379,9 @@ def _open(snapshot: Snapshot, waiting: list[NodeTask], tasks: list[NodeTask], no
         failed = [c.node for c in canaries.get(cell_of(snapshot.plan.groups[task.group]), ()) if failing(c)]
         if failed and task.wave > 0 and not snapshot.plan.policy.get("ignore_canary"):
             held = replace(task, state="held", since=now, reason=f"canary: {failed[0]} failed", owner="operator")
-            moves.append(Change(replace(held, next_action=f"fleet node why {failed[0]}")))
+            moves.append(
+                Change(replace(held, next_action=f"see why {failed[0]} failed, then fleet upgrade {task.node} again"))
+            )
         else:
             ready.append(task.node)
     units = list(dict.fromkeys(_unit(snapshot, ready, name) for name in ready))

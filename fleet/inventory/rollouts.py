@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
@@ -20,8 +19,10 @@ from fleet.core.budget import Limit, Verdict, admit
 from fleet.core.errors import Locked, NotFound
 from fleet.core.model import Json, Node, Plan, canonical
 from fleet.core.nodeset import fold
-from fleet.core.rollout import FINISHED, Direction, NodeTask, RolloutState, State
+from fleet.core.rollout import FINISHED, NodeTask, RolloutState
+from fleet.inventory import rollout_rows
 from fleet.inventory.database import Database, chunks, upsert
+from fleet.inventory.rollout_rows import Attempt, Fenced, Lease, Result, Rollout, Stored
 from fleet.inventory.tables import rollouts as tables
 from fleet.inventory.tables import table
 
@@ -37,87 +38,8 @@ COUNTER = table(tables.CounterRow)
 CONTROLLER = table(tables.ControllerRow)
 APPROVAL = table(tables.ApprovalRow)
 
-_STATES = frozenset(get_args(State))
 
-
-class Fenced(Locked):
-    """Another process has taken over the rollout; nothing was written."""
-
-    slug = "fenced"
-
-
-@dataclass(frozen=True)
-class Lease:
-    """The right to drive one rollout. `fence` is higher than that of every earlier holder."""
-
-    name: str
-    owner: str
-    fence: int
-    expires: float = 0.0
-
-
-@dataclass(frozen=True)
-class Rollout:
-    """A rollout without its nodes. `at` and `ended_at` are ISO 8601."""
-
-    id: str
-    plan: str
-    command: str
-    state: RolloutState
-    request: str
-    forgiven: int
-    reason: str
-    who: str
-    at: str
-    ended_at: str
-    units: tuple[tuple[str, ...], ...] = ()
-
-    @property
-    def finished(self) -> bool:
-        return self.state in FINISHED
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One attempt at one step of one node; `ended` is 0 while only the intent is known."""
-
-    id: int
-    rollout: str
-    node: str
-    direction: Direction
-    cursor: int
-    attempt: int
-    phase: str
-    state: str
-    fence: int
-    began: float
-    ended: float
-    detail: str = ""
-    evidence: str = ""
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A node's task with what only the acting side needs: what the node was before, its boot id, its own states."""
-
-    task: NodeTask
-    boot_id: str = ""
-    prior: Mapping[str, Json] = field(default_factory=dict)
-    given: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class Result:
-    """The end of one attempt: the node's new task and what was learned on the way. None = leave as it was."""
-
-    attempt: int
-    state: str
-    task: NodeTask
-    detail: str = ""
-    evidence: str = ""
-    boot_id: str | None = None
-    prior: Mapping[str, Json] | None = None
-    given: str | None = None
+__all__ = ["Attempt", "Fenced", "Lease", "Result", "Rollout", "Rollouts", "Stored"]
 
 
 class Rollouts:
@@ -139,7 +61,7 @@ class Rollouts:
             "reason": "", "who": who, "at": at, "ended_at": "", "units": [list(unit) for unit in units],
         }  # fmt: skip
         tasks = [
-            _task_row(rollout, NodeTask(name, group_by_node[name], number), {}, "", ())
+            rollout_rows.task_row(rollout, NodeTask(name, group_by_node[name], number), {}, "", ())
             for number, wave in enumerate(plan.waves)
             for name in wave
         ]
@@ -178,7 +100,7 @@ class Rollouts:
         exact = [row for row in found if row.id == rollout]
         if len(exact or found) != 1 or not rollout:
             raise NotFound(f"no rollout is called {rollout!r}", hint="fleet rollout list", slug="unknown-rollout")
-        return _rollout((exact or found)[0])
+        return rollout_rows.rollout((exact or found)[0])
 
     def rollouts(self, *, unfinished: bool = False) -> list[Rollout]:
         """All rollouts, newest first."""
@@ -186,7 +108,7 @@ class Rollouts:
         if unfinished:
             query = query.where(ROLLOUT.c.state.not_in(FINISHED))
         with self.database.reading() as connection:
-            return [_rollout(row) for row in connection.execute(query)]
+            return [rollout_rows.rollout(row) for row in connection.execute(query)]
 
     def unfinished(self, command: str = "", plan: str = "") -> Rollout | None:
         """The unfinished rollout that this command, or this plan, began."""
@@ -207,7 +129,7 @@ class Rollouts:
         """The nodes of a rollout, in wave order."""
         query = select(TASK).where(TASK.c.rollout == rollout).order_by(TASK.c.wave, TASK.c.node)
         with self.database.reading() as connection:
-            return {row.node: _stored(row) for row in connection.execute(query)}
+            return {row.node: rollout_rows.stored(row) for row in connection.execute(query)}
 
     def attempts(self, rollout: str, node: str = "") -> list[Attempt]:
         """The attempts of a rollout, or of one of its nodes, in the order in which they began."""
@@ -441,39 +363,9 @@ class Rollouts:
                 connection.execute(insert(CONTROLLER), [row])
 
 
-def _rollout(row: Any) -> Rollout:
-    units = tuple(tuple(unit) for unit in row.units)
-    return Rollout(
-        row.id, row.plan, row.command, row.state, row.request, row.forgiven, row.reason, row.who, row.at,
-        row.ended_at, units,
-    )  # fmt: skip
-
-
-def _stored(row: Any) -> Stored:
-    task = NodeTask(
-        node=row.node, group=row.grp, wave=row.wave, state=row.state if row.state in _STATES else "held",
-        direction=row.direction, cursor=row.cursor, attempt=row.attempt, tries=row.tries, open=row.open,
-        since=row.since, limit_s=row.limit_s, reason=row.reason, owner=row.owner, next_action=row.next_action,
-    )  # fmt: skip
-    return Stored(task, row.boot_id, row.prior, frozenset(row.given))
-
-
-def _values(task: NodeTask) -> dict[str, Any]:
-    return {
-        "grp": task.group, "wave": task.wave, "state": task.state, "direction": task.direction, "cursor": task.cursor,
-        "attempt": task.attempt, "tries": task.tries, "open": task.open, "since": task.since, "limit_s": task.limit_s,
-        "reason": task.reason, "owner": task.owner, "next_action": task.next_action,
-    }  # fmt: skip
-
-
-def _task_row(
-    rollout: str, task: NodeTask, prior: Mapping[str, Json], boot_id: str, given: Iterable[str]
-) -> dict[str, Any]:
-    more = {"boot_id": boot_id, "prior": dict(prior), "given": sorted(given)}
-    return {"rollout": rollout, "node": task.node, **_values(task), **more}
-
-
 def _write(connection: Connection, rollout: str, task: NodeTask, more: Mapping[str, Any]) -> None:
     connection.execute(
-        update(TASK).where(TASK.c.rollout == rollout, TASK.c.node == task.node).values(**_values(task), **more)
+        update(TASK)
+        .where(TASK.c.rollout == rollout, TASK.c.node == task.node)
+        .values(**rollout_rows.values(task), **more)
     )

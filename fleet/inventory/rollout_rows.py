@@ -1,0 +1,125 @@
+"""The rows of rollouts as core types, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from fleet.core.errors import Locked
+from fleet.core.model import Json
+from fleet.core.rollout import FINISHED, Direction, NodeTask, RolloutState, State
+
+_STATES = frozenset(get_args(State))
+
+
+class Fenced(Locked):
+    """Another process has taken over the rollout; nothing was written."""
+
+    slug = "fenced"
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to drive one rollout. `fence` is higher than that of every earlier holder."""
+
+    name: str
+    owner: str
+    fence: int
+    expires: float = 0.0
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """A rollout without its nodes. `at` and `ended_at` are ISO 8601."""
+
+    id: str
+    plan: str
+    command: str
+    state: RolloutState
+    request: str
+    forgiven: int
+    reason: str
+    who: str
+    at: str
+    ended_at: str
+    units: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        return self.state in FINISHED
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at one step of one node; `ended` is 0 while only the intent is known."""
+
+    id: int
+    rollout: str
+    node: str
+    direction: Direction
+    cursor: int
+    attempt: int
+    phase: str
+    state: str
+    fence: int
+    began: float
+    ended: float
+    detail: str = ""
+    evidence: str = ""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A node's task with what only the acting side needs: what the node was before, its boot id, its own states."""
+
+    task: NodeTask
+    boot_id: str = ""
+    prior: Mapping[str, Json] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Result:
+    """The end of one attempt: the node's new task and what was learned on the way. None = leave as it was."""
+
+    attempt: int
+    state: str
+    task: NodeTask
+    detail: str = ""
+    evidence: str = ""
+    boot_id: str | None = None
+    prior: Mapping[str, Json] | None = None
+    given: str | None = None
+
+
+def rollout(row: Any) -> Rollout:
+    units = tuple(tuple(unit) for unit in row.units)
+    return Rollout(
+        row.id, row.plan, row.command, row.state, row.request, row.forgiven, row.reason, row.who, row.at,
+        row.ended_at, units,
+    )  # fmt: skip
+
+
+def stored(row: Any) -> Stored:
+    task = NodeTask(
+        node=row.node, group=row.grp, wave=row.wave, state=row.state if row.state in _STATES else "held",
+        direction=row.direction, cursor=row.cursor, attempt=row.attempt, tries=row.tries, open=row.open,
+        since=row.since, limit_s=row.limit_s, reason=row.reason, owner=row.owner, next_action=row.next_action,
+    )  # fmt: skip
+    return Stored(task, row.boot_id, row.prior, frozenset(row.given))
+
+
+def values(task: NodeTask) -> dict[str, Any]:
+    return {
+        "grp": task.group, "wave": task.wave, "state": task.state, "direction": task.direction, "cursor": task.cursor,
+        "attempt": task.attempt, "tries": task.tries, "open": task.open, "since": task.since, "limit_s": task.limit_s,
+        "reason": task.reason, "owner": task.owner, "next_action": task.next_action,
+    }  # fmt: skip
+
+
+def task_row(
+    rollout: str, task: NodeTask, prior: Mapping[str, Json], boot_id: str, given: Iterable[str]
+) -> dict[str, Any]:
+    more = {"boot_id": boot_id, "prior": dict(prior), "given": sorted(given)}
+    return {"rollout": rollout, "node": task.node, **values(task), **more}

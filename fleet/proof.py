@@ -1,0 +1,84 @@
+"""What a look at a node proves: that it may begin, that versions are in force, that it is still the same machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fleet.core import version
+from fleet.core.errors import BadInput
+from fleet.core.model import ComponentFact, Facts, Json, VersionChange
+from fleet.core.plan import start_digest
+from fleet.core.rollout import Outcome
+from fleet.core.vendor import Vendor
+from fleet.probe import Probed
+
+
+def may_begin(seen: Probed, allowed: Iterable[str]) -> Outcome | None:
+    """Why the node cannot begin, or None. `allowed` = digests of the states in which it may."""
+    name = seen.name
+    hints = {
+        "unknown-key": f"fleet node trust {name}",
+        "key-changed": f"find out why the host key of {name} changed, then fleet node trust {name}",
+        "refused": "check ssh_user and ssh_key",
+        "no-sudo": f"let the login user of {name} use sudo without a password",
+    }
+    if seen.facts is None:
+        return Outcome(
+            "failed", f"{seen.outcome}: {seen.detail}", "operator", hints.get(seen.outcome, f"fleet probe {name}")
+        )
+    if start_digest(seen.facts) not in set(allowed):
+        return Outcome("stale", "the node is no longer as it was when it was planned")
+    return None
+
+
+def identity(facts: Facts) -> dict[str, Json]:
+    """What must be the same when the node comes back."""
+    lasting: list[Json] = [card.uuid or card.serial for card in facts.accelerators if card.uuid or card.serial]
+    return {"count": len(facts.accelerators), "cards": lasting}
+
+
+def same(vendor: Vendor | None, component: str, one: str | None, other: str | None) -> bool:
+    """Whether two versions of a component are one, by the vendor's scheme."""
+    if one is None or other is None:
+        return one is other
+    if one == other:
+        return True
+    scheme = (vendor.schemes.get(component) if vendor else None) or ("kernel" if component == "kernel" else "generic")
+    try:
+        return version.key(one, scheme) == version.key(other, scheme)
+    except BadInput:
+        return False
+
+
+def owed(vendor: Vendor | None, changes: Iterable[VersionChange], facts: Facts) -> str:
+    """What of these changes is not in force, or "" when all is: loaded and installed are both the new version."""
+    for change in changes:
+        fact = facts.components.get(change.component, ComponentFact())
+        known = [(word, value) for word, value in (("loaded", fact.loaded), ("installed", fact.installed)) if value]
+        if change.new is None:
+            if known:
+                return f"{change.component} is still there: {known[0][0]} {known[0][1]}"
+            continue
+        if not known:
+            return f"{change.component} {change.new} is not to be seen on the node"
+        for word, value in known:
+            if not same(vendor, change.component, value, change.new):
+                return f"{change.component} is {value} ({word}), not {change.new}"
+    return ""
+
+
+def identity_lost(prior: Mapping[str, Json], facts: Facts) -> str:
+    """How the node differs from the `identity` stored before, or ""."""
+    count = prior.get("count")
+    if isinstance(count, int) and len(facts.accelerators) != count:
+        return f"{len(facts.accelerators)} of {count} accelerators answer"
+    before = prior.get("cards")
+    now = {card.uuid or card.serial for card in facts.accelerators if card.uuid or card.serial}
+    if isinstance(before, list) and before and now and not now & {str(card) for card in before}:
+        return "the node came back with other cards: is it the same machine?"
+    return ""
+
+
+def seen_as(seen: Probed | None) -> str:
+    """A look without facts, in words."""
+    return "the node did not answer" if seen is None else f"{seen.outcome}: {seen.detail}"
