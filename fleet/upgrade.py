@@ -19,6 +19,7 @@ from fleet.core.budget import Limit, Verdict, unavailable
 from fleet.core.errors import FleetError, StalePlan
 from fleet.core.model import Facts, Json, Lifecycle, Node, Plan
 from fleet.core.nodeset import fold
+from fleet.core.plan import in_force
 from fleet.core.rollout import (
     Begin,
     Change,
@@ -97,6 +98,7 @@ class Upgrade:
         self._later: dict[tuple[str, str], float] = {}  # (rollout, node) -> not to be asked again before
         self._plans: dict[str, Plan] = {}
         self._told: dict[str, str] = {}
+        self._full: dict[str, float] = {}  # rollout -> no place is asked for before, unless one of its own comes free
 
     def close(self) -> None:
         """Wait for the steps under way. Their results are lost to the tables and found again by the next process."""
@@ -159,6 +161,8 @@ class Upgrade:
                 case Change(task):
                     self._put(rollout, lease, tasks, [task])
                     moved = True
+                case Begin() if self._full.get(rollout, 0.0) > now:
+                    blocked = True
                 case Begin():
                     began, blocked = self._begin(rollout, lease, plan, tasks, move, running)
                     moved = moved or began
@@ -199,6 +203,8 @@ class Upgrade:
         facts = self.book.facts()
         claims = self.store.claims()
         out = {n.name for n in inventory.values() if unavailable(n, facts.get(n.name)) and n.name not in claims}
+        if self._on_hold(rollout, lease, tasks, inventory, move):
+            return True, False
         limits = {kind: Limit.parse(str(text)) for kind, text in _table(plan.policy.get("limits")).items()}
         chunk = int(str(plan.policy.get("chunk", 16)))
         at_work = sum(s.task.begun for s in tasks.values())
@@ -218,7 +224,27 @@ class Upgrade:
             for task, _, _ in rows:
                 self._say(rollout, task.node, "waiting", task.state, "begin", "begun", "")
         self._blocked(rollout, lease, tasks, refused, alone=not names and not at_work and not running)
+        self._full[rollout] = now + self.poll_s if refused else 0.0
         return bool(names), bool(refused)
+
+    def _on_hold(
+        self, rollout: str, lease: Lease, tasks: Mapping[str, Stored], inventory: Mapping[str, Node], move: Begin
+    ) -> bool:
+        """End the part of nodes that a person has put on hold, or taken away, since they were planned."""
+        ended, now, at = [], self.hands.clock(), self.hands.now()
+        for name in [name for unit in move.units for name in unit]:
+            node = inventory.get(name)
+            if node is None:
+                reason = "removed: it is no longer in the inventory"
+            elif node.hold is not None and in_force(node.hold, at):
+                reason = f"hold: {node.hold.who}: {node.hold.why}"
+            else:
+                continue
+            ended.append(
+                replace(tasks[name].task, state="held", since=now, reason=reason, owner=self.operator or "operator")
+            )
+        self._put(rollout, lease, tasks, ended)
+        return bool(ended)
 
     def _blocked(
         self, rollout: str, lease: Lease, tasks: Mapping[str, Stored], refused: Mapping[str, Verdict], *, alone: bool
@@ -335,6 +361,7 @@ class Upgrade:
                     self.book.set_lifecycle([name], lifecycle(stored))
                 free.append(name)
         if free:
+            self._full[rollout] = 0.0
             self.store.release(lease, free)
             for number in {tasks[name].task.wave for name in free}:
                 if all(s.task.ended for s in tasks.values() if s.task.wave == number):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from fleet import __version__
 from fleet.core.errors import Locked
 from fleet.engine import Progress, Running, Signal, Tick
 from fleet.inventory.rollouts import Fenced, Lease, Rollouts
@@ -72,6 +73,7 @@ class LeaseEngine:
         """Drive the rollout until it rests. Locked when another process drives it, Fenced when one takes over."""
         self._cancelled.discard(rollout)
         lease = self.store.acquire(rollout, self.owner, self.ttl_s, self.clock(), gone)
+        self.store.heartbeat(self.owner, __version__, self.clock())
         with self._kept(lease):
             while True:
                 ending = self.stop.is_set() or rollout in self._cancelled
@@ -121,6 +123,7 @@ class LeaseEngine:
         def renew() -> None:
             while not over.wait(self.ttl_s / 3):
                 try:
+                    self.store.heartbeat(self.owner, __version__, self.clock())
                     kept = self.store.renew(lease, self.ttl_s, self.clock())
                 except Exception:  # a database that is away for a moment; the next write tells whether we are fenced
                     continue

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleet.core.errors import Locked, StalePlan
-from fleet.core.model import Solution, Stage, VersionChange
+from fleet.core.model import Hold, Solution, Stage, VersionChange
 from fleet.inventory.rollouts import Fenced
 from tests.upgrade.simfleet import solution
 from tests.upgrade.site import Site
@@ -312,3 +312,33 @@ def test_a_node_removed_meanwhile_ends_its_part(site: Site) -> None:
     site.engine.submit("r-1")
     assert site.states() == {"n0": "done", "n1": "failed", "n2": "done"}
     assert "removed" in site.store.tasks("r-1")["n1"].task.reason
+
+
+def test_a_hold_after_the_plan_is_respected(site: Site) -> None:
+    nodes = site.nodes("n0", "n1", "n2")
+    site.start(nodes)
+    site.inventory.hold(["n1"], Hold("li", "repair"))
+    site.engine.submit("r-1")
+    assert site.states() == {"n0": "done", "n1": "held", "n2": "done"}
+    assert "hold: li: repair" in site.store.tasks("r-1")["n1"].task.reason
+    assert site.fleet.effects("n1") == []
+
+
+def test_two_rollouts_share_the_budget(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.nodes(*[f"n{i}" for i in range(8)])
+    nodes = site.inventory.nodes()
+    site.start(nodes[:4], limits={"fleet": "2"})
+    site.start(nodes[4:], rollout="r-2", limits={"fleet": "2"})
+    leases = {name: site.store.acquire(name, "me", 1e9, 0.0, lambda _: True) for name in ("r-1", "r-2")}
+    most, resting = 0, set()
+    for _ in range(4000):
+        for name, lease in leases.items():
+            if name not in resting and site.upgrade.tick(name, lease, False).resting:
+                resting.add(name)
+            most = max(most, len(site.store.claims()))
+        if len(resting) == 2:
+            break
+    assert most == 2 and resting == {"r-1", "r-2"}
+    assert {*site.states("r-1").values(), *site.states("r-2").values()} == {"done"}
+    site.close()
