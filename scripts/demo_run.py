@@ -61,7 +61,7 @@ def main() -> int:
     title("Into the inventory, with their host keys; vendor packages into the artifact store")
     if not fleet("node", "list", "-o", "name", show=False).split():
         fleet("node", "import", str(LAB / "nodes.yaml"))
-        fleet("artifact", "add", *sorted(map(str, (LAB / "packages").glob("*[!.]*"))), show=False)
+        fleet("artifact", "add", *sorted(map(str, (LAB / "packages").glob("[!.]*"))), show=False)
 
     title("A first look")
     fleet("probe", "@all")
