@@ -292,6 +292,7 @@ class AnsiblePlaybook:
             "ANSIBLE_NOCOLOR": "True",
             "ANSIBLE_DEPRECATION_WARNINGS": "False",
             "PYTHONDONTWRITEBYTECODE": "1",
+            "LC_ALL": "C.UTF-8",  # Ansible refuses to run in any other encoding
         }
 
     def _wrapper(self, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """A process that carries out a rollout and is killed at a chosen point.
 
-`python -m tests.upgrade.killed FOLDER POINT N`: POINT is what SimFleet and the store below report; the process ends by
-SIGKILL when it comes there for the Nth time.
+`python -m tests.upgrade.killed FOLDER POINT N [SIGNAL]`: POINT is what SimFleet and the store below report; the process
+gets SIGKILL, or the signal of that name, when it comes there for the Nth time.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from tests.upgrade.site import Site
 
 
 class Death:
-    """Kills this process when `point` is reached for the `number`th time."""
+    """Sends a signal to this process when `point` is reached for the `number`th time."""
 
-    def __init__(self, point: str, number: int) -> None:
+    def __init__(self, point: str, number: int, signal_: signal.Signals = signal.SIGKILL) -> None:
         self.point = point
         self.left = number
+        self.signal = signal_
 
     def __call__(self, point: str, node: str = "") -> None:  # noqa: ARG002
         if point == self.point:
             self.left -= 1
             if self.left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), self.signal)
 
 
 class MortalRollouts(Rollouts):
@@ -48,9 +49,9 @@ class MortalRollouts(Rollouts):
         self.death("finish-after")
 
 
-def main(folder: str, point: str, number: str) -> None:
+def main(folder: str, point: str, number: str, name: str = "SIGKILL") -> None:
     """Drive rollout r-1 of the site in `folder` until death."""
-    death = Death(point, int(number))
+    death = Death(point, int(number), signal.Signals[name])
     site = Site(Path(folder), kill=death)
     store = MortalRollouts(site.inventory.database)
     store.death = death

@@ -5,10 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from fleet.core.errors import Locked
+from fleet.engine.leases import LeaseEngine
 from tests.upgrade.site import Site
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +71,36 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
         killed(tmp_path, point, 1 + (number == 3))
     site.engine.submit("r-1")
     assert set(site.states().values()) == {"done"}
+    for name in ("n0", "n1", "n2"):
+        effects = site.fleet.effects(name)
+        assert len(effects) == len(set(effects))
+    site.close()
+
+
+@pytest.mark.parametrize("point", ["install-after", "finish-before", "intend-after", "reboot-after"])
+def test_a_process_that_slept_through_a_takeover_changes_nothing(tmp_path: Path, point: str) -> None:
+    site = Site(tmp_path)
+    site.start(site.nodes("n0", "n1", "n2"))
+    argv = [sys.executable, "-m", "tests.upgrade.killed", str(tmp_path), point, "1", "SIGSTOP"]
+    sleeper = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not Path(f"/proc/{sleeper.pid}/stat").read_text().rpartition(")")[2].startswith(" T"):
+            assert time.monotonic() < deadline and sleeper.poll() is None
+            time.sleep(0.05)
+        with pytest.raises(Locked):
+            site.engine.submit("r-1")
+        later = LeaseEngine(site.store, site.upgrade.tick, clock=lambda: time.time() + 1000)
+        later.submit("r-1")
+        before = (site.states(), site.fleet.effects(), site.store.attempts("r-1"))
+        assert set(before[0].values()) == {"done"}
+        sleeper.send_signal(signal.SIGCONT)
+        _, err = sleeper.communicate(timeout=60)
+        assert sleeper.returncode != 0 and "taken over" in err
+        assert (site.states(), site.fleet.effects(), site.store.attempts("r-1")) == before
+    finally:
+        sleeper.kill()
+        sleeper.communicate()
     for name in ("n0", "n1", "n2"):
         effects = site.fleet.effects(name)
         assert len(effects) == len(set(effects))
