@@ -263,7 +263,7 @@ def _drain(hands: Hands, act: Act, subject: Subject) -> Did:
         said = ask(subject.node, act.token)
     prior: dict[str, Json] | None = None
     if phase == "cordon" and said.state == "done" and "drain" not in subject.prior:
-        prior = {"drain": dict(said.prior)}
+        prior = {**subject.prior, "drain": dict(said.prior)}
     if said.foreign:
         return Did(Outcome("failed", f"foreign: {said.reason}", "operator", "ask who took it out of service"))
     return Did(Outcome(said.state, said.reason if said.state != "done" else ""), prior=prior)

@@ -207,16 +207,15 @@ class Rollouts:
                     .where(ATTEMPT.c.id == result.attempt)
                     .values(state=result.state, ended=now, detail=result.detail, evidence=result.evidence)
                 )
+                of_task = (TASK.c.rollout == lease.name, TASK.c.node == result.task.node)
+                old = connection.execute(select(TASK.c.prior, TASK.c.given).where(*of_task)).one()
                 more: dict[str, Any] = {}
                 if result.prior is not None:
-                    more["prior"] = dict(result.prior)
+                    more["prior"] = {**old.prior, **result.prior}
                 if result.boot_id is not None:
                     more["boot_id"] = result.boot_id
                 if result.given is not None:
-                    old = connection.execute(
-                        select(TASK.c.given).where(TASK.c.rollout == lease.name, TASK.c.node == result.task.node)
-                    ).scalar()
-                    more["given"] = sorted({*(old or ()), result.given})
+                    more["given"] = sorted({*old.given, result.given})
                 _write(connection, lease.name, result.task, more)
 
     def set_state(self, lease: Lease, state: RolloutState, reason: str, at: str) -> None:

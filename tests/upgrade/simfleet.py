@@ -102,7 +102,7 @@ class SimFleet:
                 "results": {}, "faults": [], "marks": {}, "up": True, "cycles": 0, **more,
             },
         )  # fmt: skip
-        return Node(name, "192.0.2.9", lifecycle="ready")
+        return Node(name, "192.0.2.9", lifecycle="in-service")
 
     def state(self, name: str) -> dict[str, Any]:
         loaded: dict[str, Any] = json.loads((self.folder / f"{name}.json").read_text())

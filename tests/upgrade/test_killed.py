@@ -58,7 +58,7 @@ def test_a_killed_rollout_goes_on_and_does_nothing_twice(tmp_path: Path, point: 
         assert effects.count("reboot") == (2 if name == "n3" else 1) == state["boots"]
         assert len([e for e in effects if e != "reboot"]) == len({e for e in effects if e != "reboot"})
         assert state["cordoned"] == ""
-        assert site.inventory.node(name).lifecycle == "ready"
+        assert site.inventory.node(name).lifecycle == "in-service"
     assert site.store.claims() == {}
     assert site.evidence.verify("r-1").ok
     site.close()

@@ -30,7 +30,7 @@ def test_every_node_gets_the_new_stack(site: Site) -> None:
         effects = site.fleet.effects(node.name)
         assert len(effects) == len(set(effects)) and effects.count("reboot") == 1
         assert site.fleet.state(node.name)["cordoned"] == ""
-        assert site.inventory.node(node.name).lifecycle == "ready"
+        assert site.inventory.node(node.name).lifecycle == "in-service"
     assert site.store.claims() == {}
     assert site.evidence.verify("r-1").ok
     assert {r.origin for r in site.evidence.records("r-1")} == {"lab"}
@@ -59,7 +59,7 @@ def test_a_node_that_fails_validation_gets_its_old_stack_back(site: Site) -> Non
     task = site.store.tasks("r-1")["n5"].task
     assert "validation: health" in task.reason and task.owner
     assert site.store.rollout("r-1").state == "failed"
-    assert site.inventory.node("n5").lifecycle == "ready"
+    assert site.inventory.node("n5").lifecycle == "in-service"
     assert site.fleet.state("n5")["cordoned"] == ""
 
 
@@ -89,7 +89,7 @@ def test_a_failure_before_any_change_leaves_the_node_as_it_was(site: Site) -> No
     task = site.store.tasks("r-1")["n3"].task
     assert task.state == "failed" and "made-up" in task.reason
     assert "install" not in " ".join(site.fleet.effects("n3")) and "reboot" not in site.fleet.effects("n3")
-    assert site.inventory.node("n3").lifecycle == "ready"
+    assert site.inventory.node("n3").lifecycle == "in-service"
 
 
 def test_a_failing_canary_holds_the_rest_of_its_cell(site: Site) -> None:
@@ -342,3 +342,15 @@ def test_two_rollouts_share_the_budget(tmp_path: Path) -> None:
     assert most == 2 and resting == {"r-1", "r-2"}
     assert {*site.states("r-1").values(), *site.states("r-2").values()} == {"done"}
     site.close()
+
+
+def test_what_a_node_was_before_is_kept_through_every_step(site: Site) -> None:
+    nodes = site.nodes("n0", "n1")
+    site.start(nodes)
+    site.engine.submit("r-1")
+    for stored in site.store.tasks("r-1").values():
+        name = stored.task.node
+        cards = [f"{name}-0", f"{name}-1"]
+        assert stored.prior == {
+            "lifecycle": "in-service", "count": 2, "cards": cards, "drain": {"cordoned": True},
+        }  # fmt: skip
