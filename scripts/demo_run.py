@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-LAB = Path(os.environ.get("FLEET_LAB_DIR", "/var/lib/fleet-lab"))
+LAB = Path(os.environ.get("FLEET_LAB_DIR", "/var/lib/fleet-lab")) / "demo"  # the demo's own: made anew each time
 RESCUED, FAULT = "as-b", "validation-fail"  # the node that is broken on purpose, and how
 NOT_OURS = {"os", "kernel", "gcc"}  # what an upgrade of accelerators leaves alone
 STARTED = time.monotonic()
@@ -55,13 +55,16 @@ def stacks() -> dict[str, dict[str, Any]]:
 
 def main() -> int:
     title("A lab of eight nodes")
+    os.environ["FLEET_LAB_DIR"] = str(LAB)
+    if LAB.exists():
+        fleet("lab", "down")
     fleet("lab", "up")
     os.environ["FLEET_CONFIG"] = str(LAB / "fleet.toml")
 
     title("Into the inventory, with their host keys; vendor packages into the artifact store")
-    if not fleet("node", "list", "-o", "name", show=False).split():
-        fleet("node", "import", str(LAB / "nodes.yaml"))
-        fleet("artifact", "add", *sorted(map(str, (LAB / "packages").glob("[!.]*"))), show=False)
+    fleet("node", "import", str(LAB / "nodes.yaml"))
+    fleet("node", "trust", "@all", "-y")
+    fleet("artifact", "add", str(LAB / "packages"), show=False)
 
     title("A first look")
     fleet("probe", "@all")
@@ -112,7 +115,7 @@ def main() -> int:
 {len(upgraded)} nodes upgraded, {len(rescued)} rolled back to where it was.  ({time.monotonic() - STARTED:.0f} s)
 
 The lab is still up. Look around:
-  export FLEET_CONFIG={LAB}/fleet.toml PATH={Path.cwd()}/.venv/bin:$PATH
+  export FLEET_LAB_DIR={LAB} FLEET_CONFIG={LAB}/fleet.toml PATH={Path.cwd()}/.venv/bin:$PATH
   fleet node list -o wide
   fleet rollout list --all
   fleet why {RESCUED} driver
