@@ -212,12 +212,14 @@ def as_dict(row: Rollout, tasks: dict[str, Stored]) -> dict[str, Any]:
 
 
 def outcome(store: Rollouts, row: Rollout) -> int:
-    """The exit status of a rollout at rest."""
-    states = [s.task.state for s in store.tasks(row.id).values()]
+    """The exit status of a rollout at rest. A node that waits for a person has not failed."""
+    from fleet.aftermath import waits_for_person
+
+    tasks = [s.task for s in store.tasks(row.id).values()]
     codes = []
     if row.state in ("paused", "running"):
         codes.append(errors.PAUSED)
-    if any(state in ("failed", "rolled-back", "held") for state in states):
+    if any(task.state in ("failed", "rolled-back", "held") and not waits_for_person(task) for task in tasks):
         codes.append(errors.NODES_FAILED)
     if row.state == "aborted":
         codes.append(errors.FAILED)
