@@ -187,7 +187,8 @@ def _cited(reason: Reason) -> str:
     if source is None:
         return ""
     parts = [source.title, source.section, source.at]
-    return f" [{source.level}: {', '.join(part for part in parts if part)}]"
+    level = f"{source.level}: " if source.at else ""  # what the asker wrote has no level of evidence
+    return f" [{level}{', '.join(part for part in parts if part)}]"
 
 
 def _policy(policy: Mapping[str, Any], echo: Callable[[str], Any]) -> None:
