@@ -14,7 +14,7 @@ causes: ["words"]                     # text that some cause of a Conflict conta
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from compat_matrix.request import parse_request
 from compat_matrix.solve import solve
 from compat_matrix.table import Matrix
 from fleet.core.errors import FleetError
-from fleet.core.model import Conflict, Solution
+from fleet.core.model import Conflict, Request, Solution
 from fleet.core.version import Range
 
 KEYS = ("kind", "stack", "absent", "level", "stages", "order", "reboot", "back", "reasons", "causes", "note")
@@ -32,6 +32,19 @@ KEYS = ("kind", "stack", "absent", "level", "stages", "order", "reboot", "back",
 def cases(folder: Path) -> list[Path]:
     """Every case below a folder."""
     return sorted(p.parent for p in folder.rglob("request.yaml"))
+
+
+def requests_of(folders: Iterable[str]) -> dict[str, Request]:
+    """name of a case -> its request; those that cannot be read are left out (`run_case` tells them)."""
+    out: dict[str, Request] = {}
+    for folder in folders:
+        for case in cases(Path(folder)):
+            file = case / "request.yaml"
+            try:
+                out[case.relative_to(folder).as_posix()] = parse_request(file.read_text(encoding="utf-8"), str(file))
+            except (OSError, UnicodeDecodeError, FleetError):
+                continue
+    return out
 
 
 def run_case(matrix: Matrix, case: Path) -> list[Problem]:

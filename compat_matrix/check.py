@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from compat_matrix.case import cases, run_case
+from compat_matrix.case import cases, requests_of, run_case
 from compat_matrix.document import Problem
 from compat_matrix.facts import NodeClass, holds
 from compat_matrix.load import digest_of, files, read_tables
+from compat_matrix.moves import check_answers, parse_answers
+from compat_matrix.reach import dead_ends, unreachable
 from compat_matrix.row import Row, Rule, Scope
 from compat_matrix.table import Matrix, VendorTables
 from fleet.core.errors import BadInput
@@ -17,11 +19,15 @@ from fleet.core.version import Range, key
 
 
 def check(
-    paths: Sequence[str] = (), vendor_path: Sequence[str] = (), expectations: Sequence[str] = ()
+    paths: Sequence[str] = (),
+    vendor_path: Sequence[str] = (),
+    expectations: Sequence[str] = (),
+    stored: tuple[str, str] | None = None,
 ) -> list[Problem]:
     """Every problem of the tables, errors and warnings, in the order of files and lines.
 
-    `expectations` are folders of cases (compat_matrix.case) that the tables must answer. Reads the tables anew.
+    `expectations` are folders of cases (compat_matrix.case) that the tables must answer; `stored` is (path, text) of
+    the stacks they had (compat_matrix.moves): one that moved is an error. Reads the tables anew.
     """
     tables = files(paths, vendor_path)
     raw, problems = read_tables(tables)
@@ -29,9 +35,14 @@ def check(
         matrix = Matrix.of(digest_of(tables), raw)
         for vendor in matrix.tables.values():
             problems += _vendor(vendor)
+            problems += unreachable(matrix, vendor)
+            problems += dead_ends(matrix, vendor)
         for folder in expectations:
             for case in cases(Path(folder)):
                 problems += run_case(matrix, case)
+        if stored is not None:
+            path, text = stored
+            problems += check_answers(matrix, parse_answers(text, path), requests_of(expectations), path)
     return sorted(problems, key=lambda p: (p.path, p.line, p.slug))
 
 

@@ -6,7 +6,8 @@ are used, so nothing is constructed, and depth, size and aliases are bounded whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -55,6 +56,12 @@ class Node:
         if isinstance(self.value, list):
             return [v.plain() for v in self.value]
         return None if self.is_null else self.value
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """` (did you mean 'x'?)` when a known word is near to one that is not known; else ""."""
+    found = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
+    return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 class _Stop(Exception):

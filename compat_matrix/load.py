@@ -56,13 +56,22 @@ class TableFile:
     size: int
 
 
-def files(paths: Sequence[str] = (), vendor_path: Sequence[str] = ()) -> list[TableFile]:
-    """Every table file, shipped ones first. A file that is too large is listed without its bytes."""
-    roots = [(HERE, "compat_matrix")]
-    roots += [(Path(p) / "compat_matrix", str(Path(p) / "compat_matrix")) for p in vendor_path]
-    roots += [(Path(p), str(Path(p))) for p in paths]
+def roots(
+    paths: Sequence[str] = (), vendor_path: Sequence[str] = (), shipped: Path = HERE
+) -> list[tuple[Path, str]]:  # fmt: skip
+    """(folder, how it is shown) of each root, the shipped tables first."""
+    out = [(shipped, "compat_matrix")]
+    out += [(Path(p) / "compat_matrix", str(Path(p) / "compat_matrix")) for p in vendor_path]
+    return out + [(Path(p), str(Path(p))) for p in paths]
+
+
+def files(paths: Sequence[str] = (), vendor_path: Sequence[str] = (), shipped: Path = HERE) -> list[TableFile]:
+    """Every table file, shipped ones first. A file that is too large is listed without its bytes.
+
+    `shipped` is a folder to take in place of the shipped tables: to compare two states of them.
+    """
     out: list[TableFile] = []
-    for rank, (root, shown) in enumerate(roots):
+    for rank, (root, shown) in enumerate(roots(paths, vendor_path, shipped)):
         if not root.is_dir():
             continue
         here = [("", f) for f in root.iterdir() if f.is_file()] if rank else []
@@ -88,7 +97,7 @@ def read_tables(tables: Sequence[TableFile]) -> tuple[dict[str, dict[str, list[R
     """(vendor -> section -> raw rows, every problem found)."""
     problems: list[Problem] = []
     vendors: dict[str, dict[str, list[Raw]]] = {}
-    sources: dict[str, dict[str, Raw]] = {}
+    sources: dict[str, dict[int, dict[str, Raw]]] = {}
     owner: dict[tuple[str, str, str], tuple[int, Raw]] = {}
     for file in tables:
         if file.size > MAX_BYTES:
@@ -107,12 +116,19 @@ def read_tables(tables: Sequence[TableFile]) -> tuple[dict[str, dict[str, list[R
             continue
         rows, named, reader = read_file(root, file.shown, vendor)
         problems += reader.problems
+        known = sources.setdefault(vendor, {}).setdefault(file.root, {})
         for name, source in named.items():
-            sources.setdefault(vendor, {})[name] = source
+            if name in known:
+                text = f"source {name!r} is told in {known[name]['at']} already: rows would cite the wrong one"
+                path, _, line = source["at"].rpartition(":")
+                problems.append(Problem(path, int(line), text, "duplicate-source"))
+            known.setdefault(name, source)
         sections = vendors.setdefault(vendor, {})
         for section, items in rows.items():
             kept = sections.setdefault(section, [])
             for raw in items:
+                if section != "strip":
+                    raw["root"] = file.root  # until its source is looked up: its own root's come first
                 _add(kept, raw, section, vendor, file.root, owner, problems)
     os_rows = vendors.get("os", {}).get("systems", [])
     for vendor, sections in vendors.items():
@@ -130,16 +146,16 @@ def _named_vendor(root: Node | None, shown: str, problems: list[Problem]) -> str
     return ""
 
 
-def _identity(raw: Raw, section: str) -> str:
+def identity(raw: Raw, section: str) -> str:
+    """What a row is of: a later row of the same identity replaces it. "" = it stands for itself alone."""
     if section == "releases":
         return json.dumps([raw["component"], raw["version"].lower(), raw.get("when", {})], sort_keys=True)
     if section == "order":
         return json.dumps([raw["case"], raw.get("when", {})], sort_keys=True)
     if section == "systems":
         return f"{raw['id']} {raw['version']}"
-    return str(
-        {"models": raw.get("model"), "components": raw.get("component"), "rules": raw.get("id")}.get(section, "")
-    )
+    field = {"models": "model", "components": "component", "rules": "id"}.get(section, "")
+    return str(raw.get(field) or "")
 
 
 def _add(
@@ -151,9 +167,9 @@ def _add(
     owner: dict[tuple[str, str, str], tuple[int, Raw]],
     problems: list[Problem],
 ) -> None:
-    identity = _identity(raw, section) if section not in ("strip", "records") else ""
-    if identity and identity != "None":
-        before = owner.get((vendor, section, identity))
+    name = identity(raw, section)
+    if name:
+        before = owner.get((vendor, section, name))
         if before and before[0] == root:
             path, _, line = raw["at"].rpartition(":")
             problems.append(
@@ -162,7 +178,7 @@ def _add(
             return
         if before:
             kept.remove(before[1])
-        owner[(vendor, section, identity)] = (root, raw)
+        owner[(vendor, section, name)] = (root, raw)
     kept.append(raw)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import get_args
 
-from compat_matrix.document import Node, read
+from compat_matrix.document import Node, near, read
 from compat_matrix.row import CHANNELS
 from fleet.core import model as core
 from fleet.core.errors import BadInput, Refused
@@ -114,7 +114,7 @@ class _Fields:
         for name in self.values:
             if name not in names:
                 line = self.node.key_lines.get(name, self.node.line)
-                raise self.wrong(name, "is not known", line, f"known are: {', '.join(names)}")
+                raise self.wrong(name, f"is not known{near(name, names)}", line, f"known are: {', '.join(names)}")
 
     def section(self, name: str) -> _Fields | None:
         node = self.values.get(name)
@@ -142,7 +142,7 @@ class _Fields:
     def word(self, name: str, words: tuple[str, ...]) -> str:
         text = self.text(name)
         if text and text not in words:
-            raise self.wrong(name, f"cannot be {text!r}", hint=f"one of {', '.join(words)}")
+            raise self.wrong(name, f"cannot be {text!r}{near(text, words)}", hint=f"one of {', '.join(words)}")
         return text
 
     def number(self, name: str, default: int) -> int:
@@ -157,7 +157,12 @@ class _Fields:
         known = core.component(name)
         if known is None:
             line = self.node.key_lines.get(name, self.node.line)
-            raise self.wrong(name, "is not a component", line, f"components are: {', '.join(core.COMPONENTS)}")
+            raise self.wrong(
+                name,
+                f"is not a component{near(name, core.COMPONENTS)}",
+                line,
+                f"components are: {', '.join(core.COMPONENTS)}",
+            )
         return known
 
     def components(self) -> dict[str, str]:

@@ -5,25 +5,32 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from compat_matrix.document import Problem
+from compat_matrix.document import Problem, near
 from compat_matrix.schema import BASE_SCHEMES, SECTIONS, Raw
 from fleet.core.errors import BadInput
 from fleet.core.version import SCHEMES, Range, valid
 
 
 def resolve(
-    vendor: str, rows: Mapping[str, list[Raw]], sources: Mapping[str, Raw], os_rows: Iterable[Raw]
+    vendor: str, rows: Mapping[str, list[Raw]], sources: Mapping[int, Mapping[str, Raw]], os_rows: Iterable[Raw]
 ) -> list[Problem]:
-    """What needs the whole vendor: fills the sources in (in place), holds versions against schemes, looks names up."""
+    """What needs the whole vendor: fills the sources in (in place), holds versions against schemes, looks names up.
+
+    `sources` are those of each root; a row's own root is asked first, then those before it.
+    """
     problems: list[Problem] = []
 
     def wrong(raw: Raw, text: str, slug: str) -> None:
         path, _, line = raw["at"].rpartition(":")
         problems.append(Problem(path, int(line), text, slug))
 
+    ranks = {0, *sources, *(raw.get("root", 0) for section in SECTIONS for raw in rows.get(section, ()))}
+    known: dict[int, dict[str, Raw]] = {
+        rank: {name: raw for n in sorted(sources) if n <= rank for name, raw in sources[n].items()} for rank in ranks
+    }
     for section in SECTIONS:
         for raw in rows.get(section, ()):
-            _fill_source(raw, sources, wrong)
+            _fill_source(raw, known[raw.pop("root", 0)], wrong)
     schemes = {**BASE_SCHEMES, **{c["component"]: c["scheme"] for c in rows.get("components", ())}}
     models = {m["model"] for m in rows.get("models", ())}
     architectures = {m["architecture"] for m in rows.get("models", ())}
@@ -58,10 +65,10 @@ def resolve(
         ):
             for text in part.get(name, ()):
                 if text not in known:
-                    wrong(raw, f"{name} {text!r} is in no row of models", slug)
+                    wrong(raw, f"{name} {text!r} is in no row of models{_near(text, known)}", slug)
         for name, _ in part.get("os", ()):
             if systems and name not in systems:
-                wrong(raw, f"os {name!r} is in no row of the tables in os/", "unknown-os")
+                wrong(raw, f"os {name!r} is in no row of the tables in os/{_near(name, systems)}", "unknown-os")
         for component, text in part.get("components", {}).items():
             range_(raw, component, text)
         if "kernel" in part:
@@ -103,12 +110,19 @@ def resolve(
     return problems
 
 
+def _near(word: str, known: Iterable[str]) -> str:
+    """As `near`, for words whose case counts."""
+    lower = {name.lower(): name for name in known}
+    said = near(word, lower)
+    return next((said.replace(repr(low), repr(name)) for low, name in lower.items() if repr(low) in said), said)
+
+
 def _fill_source(raw: Raw, sources: Mapping[str, Raw], wrong: Callable[[Raw, str, str], None]) -> None:
     source = dict(raw.get("source", {}))
     ref = source.pop("ref", None)
     if ref is not None:
         if ref not in sources:
-            wrong(raw, f"source {ref!r} is in no `sources:` of this vendor", "unknown-source")
+            wrong(raw, f"source {ref!r} is in no `sources:` of this vendor{_near(ref, sources)}", "unknown-source")
             ref = None
         else:
             source = {**{k: v for k, v in sources[ref].items() if k != "at"}, **source}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeAlias, get_args
 
-from compat_matrix.document import Node, Problem
+from compat_matrix.document import Node, Problem, near
 from compat_matrix.row import CHANNELS, RELATIONS
 from fleet.core import model as core
 from fleet.core.errors import BadInput
@@ -79,7 +79,7 @@ def _one_of(*words: str) -> Kind:
     def read(r: Reader, n: Node, name: str) -> str:
         text = _text(r, n, name)
         if text and text not in words:
-            r.wrong(n, f"{name} {text!r} is not one of {', '.join(words)}", "bad-word")
+            r.wrong(n, f"{name} {text!r} is not one of {', '.join(words)}{near(text, words)}", "bad-word")
         return text if text in words else words[0]
 
     return read
@@ -107,7 +107,11 @@ def _map(each: Kind, keys: Callable[[str], str | None] | None = None, what: str 
         for key, node in n.value.items():
             known = keys(key) if keys else key
             if known is None:
-                r.wrong(n.key_lines.get(key, node.line), f"{name}: {what} {key!r} is not known", "unknown-component")
+                r.wrong(
+                    n.key_lines.get(key, node.line),
+                    f"{name}: {what} {key!r} is not known{near(key, core.COMPONENTS)}",
+                    "unknown-component",
+                )
             else:
                 out[known] = each(r, node, f"{name}.{key}")
         return out
@@ -119,7 +123,7 @@ def _component(r: Reader, n: Node, name: str) -> str:
     text = _text(r, n, name)
     known = core.component(text)
     if text and known is None:
-        r.wrong(n, f"{name} {text!r} is not a component", "unknown-component")
+        r.wrong(n, f"{name} {text!r} is not a component{near(text, core.COMPONENTS)}", "unknown-component")
     return known or ""
 
 
@@ -165,7 +169,8 @@ def _scope(r: Reader, n: Node, name: str) -> Raw:
             components[str(core.component(key))] = _ranges(r, node, label)
         else:
             facts = ", ".join(FACTS)
-            r.wrong(n.key_lines.get(key, node.line), f"{label} is neither a fact ({facts}) nor a component", "bad-key")
+            text = f"{label} is neither a fact ({facts}) nor a component{near(key, (*FACTS, *core.COMPONENTS))}"
+            r.wrong(n.key_lines.get(key, node.line), text, "bad-key")
     if components:
         out["components"] = components
     return out
@@ -190,7 +195,8 @@ def _source(r: Reader, n: Node, name: str) -> Raw:
     out: Raw = {}
     for key, node in n.value.items():
         if key not in ("ref", "title", "section", "url", "seen"):
-            r.wrong(node, f"{name}.{key} is not known (title, section, url, seen, ref)", "unknown-field")
+            known = ("title", "section", "url", "seen", "ref")
+            r.wrong(node, f"{name}.{key} is not known ({', '.join(known)}){near(key, known)}", "unknown-field")
         elif key == "seen":
             out[key] = _date(r, node, f"{name}.{key}")
         else:
@@ -266,7 +272,8 @@ def read_file(root: Node | None, path: str, vendor: str) -> tuple[dict[str, list
         elif section == "strip":
             rows["strip"] = [{"words": _list(_text)(r, node, "strip"), "vendor": vendor, "at": f"{path}:{line}"}]
         elif section not in FIELDS:
-            r.wrong(line, f"section {section!r} is not known ({', '.join(SECTIONS)})", "unknown-section")
+            text = f"section {section!r} is not known ({', '.join(SECTIONS)}){near(section, (*SECTIONS, 'sources'))}"
+            r.wrong(line, text, "unknown-section")
         elif not isinstance(node.value, list):
             r.wrong(line, f"section {section!r} must be a list of rows", "bad-file")
         else:
@@ -284,7 +291,8 @@ def _row(r: Reader, node: Node, section: str, vendor: str) -> Raw | None:
     out: Raw = {"vendor": vendor, "at": f"{r.path}:{node.line}"}
     for name, value in node.value.items():
         if name not in kinds:
-            r.wrong(node.key_lines.get(name, value.line), f"field {name!r} is not known in {section}", "unknown-field")
+            text = f"field {name!r} is not known in {section}{near(name, kinds)}"
+            r.wrong(node.key_lines.get(name, value.line), text, "unknown-field")
         else:
             out[name] = kinds[name](r, value, name)
     for name in [name.lower() for name in fields if name.isupper()] + ["source"]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fleet.cli.answer import as_dict, matrix_of, print_conflict, print_solution, request_of_file
+from fleet.cli.matrix_diff import diff
 from fleet.cli.output import document, emit, output_option, say, settings, table
 from fleet.core import errors
 
 if TYPE_CHECKING:
-    from compat_matrix import Matrix, Problem
+    from compat_matrix import Matrix
 
 
 @click.group()
@@ -20,53 +22,79 @@ def matrix() -> None:
     """The compatibility matrix: which versions exist, what fits, and why."""
 
 
+matrix.add_command(diff)
+
+
 @matrix.command()
-@click.option("--format", "form", type=click.Choice(["text", "junit"]), default="text", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "junit", "sarif", "github"]), default="text", show_default=True
+)
 @click.option(
     "--cases", "folders", multiple=True, metavar="DIR", help="Folders of expectations the tables must answer."
 )
+@click.option("--answers", metavar="FILE", help="Stored stacks of the cases: a case whose stack moved is an error.")
+@click.option("--write-answers", metavar="FILE", help="Store the stacks of the cases of now, for --answers.")
 @click.option("--matrix-path", multiple=True, metavar="DIR", help="Site tables, in place of the setting matrix_path.")
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
 @click.pass_context
-def check(ctx: click.Context, form: str, folders: tuple[str, ...], matrix_path: tuple[str, ...], strict: bool) -> int:
-    """Check every table: form, sources, versions, contradictions, expectations. Exit 4 when something is wrong."""
+def check(
+    ctx: click.Context,
+    form: str,
+    folders: tuple[str, ...],
+    answers: str | None,
+    write_answers: str | None,
+    matrix_path: tuple[str, ...],
+    strict: bool,
+) -> int:
+    """Check every table: form, sources, versions, contradictions, reach, expectations. Exit 4 where one is wrong."""
     from compat_matrix import check as run
+    from fleet.cli.findings import github, junit, sarif
 
     in_force = settings(ctx)
     for folder in folders:
         if not Path(folder).is_dir():
             raise errors.UsageError(f"{folder!r} is no folder", hint="name a folder of cases")
-    problems = run(matrix_path or in_force.matrix_path, in_force.vendor_path, folders)
+    if (answers or write_answers) and not folders:
+        raise errors.UsageError("stored answers need --cases: the classes they are answers for", hint="--cases DIR")
+    paths = matrix_path or in_force.matrix_path
+    stored = None if answers is None else (answers, _text(answers))
+    problems = run(paths, in_force.vendor_path, folders, stored)
     bad = [p for p in problems if strict or p.severity == "error"]
     if form == "junit":
-        click.echo(_junit(problems, bad))
+        click.echo(junit(problems, bad))
+    elif form == "sarif":
+        click.echo(sarif(problems, bad, Path.cwd()))
+    elif form == "github":
+        click.echo(github(problems, bad, Path.cwd()), nl=bool(problems))
     else:
         for problem in problems:
             click.echo(str(problem))
     warnings = len(problems) - len(bad)
     say(f"{len(bad)} error(s), {warnings} warning(s)" if problems else "the tables are in order")
+    if write_answers is not None and not bad:
+        _write_answers(Path(write_answers), folders, paths, in_force.vendor_path)
     return errors.CHECK_SAID_NO if bad else errors.DONE
 
 
-def _junit(problems: list[Problem], bad: list[Problem]) -> str:
-    from xml.etree import ElementTree as Xml
+def _text(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise errors.BadInput(
+            f"{file!r} cannot be read: {error}", where=file, hint="--write-answers makes it"
+        ) from None
 
-    by_file: dict[str, list[Problem]] = {}
-    for problem in problems:
-        by_file.setdefault(problem.path, []).append(problem)
-    suite = Xml.Element(
-        "testsuite", name="fleet matrix check", tests=str(max(1, len(problems))), failures=str(len(bad))
-    )
-    if not problems:
-        Xml.SubElement(suite, "testcase", classname="matrix", name="tables")
-    for path, found in by_file.items():
-        for problem in found:
-            case = Xml.SubElement(suite, "testcase", classname=path, name=f"{problem.slug} line {problem.line}")
-            if problem in bad:
-                Xml.SubElement(case, "failure", message=problem.text, type=problem.slug).text = str(problem)
-            else:
-                Xml.SubElement(case, "system-out").text = str(problem)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + Xml.tostring(suite, encoding="unicode")
+
+def _write_answers(file: Path, folders: tuple[str, ...], paths: Sequence[str], vendor_path: Sequence[str]) -> None:
+    import json
+
+    from compat_matrix import load
+    from compat_matrix.case import requests_of
+    from compat_matrix.moves import answers
+
+    found = answers(load(paths, vendor_path), requests_of(folders))
+    file.write_text(json.dumps(found.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    say(f"{len(found.stacks)} answers are stored in {file}")
 
 
 @matrix.command()
