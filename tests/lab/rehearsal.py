@@ -1,7 +1,7 @@
 """A lab with the `fleet` command on it, for tests that go through the product as a person does.
 
-A rehearsal owns the addresses of its network: `begin` first takes down what a killed test run left there (its folder
-stands in the cache folder of labs). Children die with the process that runs the tests.
+A rehearsal owns the addresses of its network: it first takes down what a killed test run left there (a note in the
+cache folder of labs names it). Commands die with the process that runs the tests.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import jsonschema
 import yaml
 
 from fleet.core.nodeset import fold
+from fleet.engine.leases import start_of
 from fleet.inventory import open_inventory
 from fleet.inventory.rollouts import Attempt, Rollout, Rollouts, Stored
 from fleet.lab.base import cache_dir
@@ -255,12 +256,16 @@ def rehearsal(
 ) -> Iterator[Rehearsal]:
     """A lab of that spec, up; with `known`, its nodes are trusted, imported and probed, its packages in the store."""
     record = _record(str(spec["network"]))
-    if record.is_file():  # a test run was killed here
-        left = Path(record.read_text())
-        Lab(left / "lab", lambda _: None).down()
-        shutil.rmtree(left, ignore_errors=True)
+    if record.is_file():
+        left = json.loads(record.read_text())
+        assert start_of(left["pid"]) != left["started"], (
+            f"another test run has the lab {left['folder']} on {spec['network']}"
+        )
+        Lab(Path(left["folder"]) / "lab", lambda _: None).down()  # a test run was killed here
+        shutil.rmtree(left["folder"], ignore_errors=True)
     record.parent.mkdir(parents=True, exist_ok=True)
-    record.write_text(str(folder))
+    folder.mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps({"pid": os.getpid(), "started": start_of(os.getpid()), "folder": str(folder)}))
     file = folder / "spec.yaml"
     file.write_text(yaml.safe_dump(dict(spec), sort_keys=False))
     said: list[str] = []
