@@ -12,10 +12,13 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _SHORT = 4096  # a refusal is a line or two; a long text that happens to hold the words is something else
 
 _TEXTS: tuple[tuple[re.Pattern[str], Status], ...] = (
-    (re.compile(r"^[^|\n]*: (?:is a directory|command not found|not found)$", re.I | re.M), "tool-missing"),
+    (re.compile(r"^[^|\n]*: (?:is a directory|command not found)", re.I | re.M), "tool-missing"),
+    (re.compile(r"^(?:[\w./-]+: )+(?:line \d+: |\d+: )?[\w./-]+: not found$|^zsh: command not found: ", re.M),
+     "tool-missing"),
     (re.compile(r"^(?:[\w./-]+: )+(?:line \d+: |\d+: )?[\w./-]+: No such file or directory$", re.M), "tool-missing"),
-    (re.compile(r"permission denied|operation not permitted|a password is required|must be root", re.I),
-     "permission-denied"),
+    (re.compile(r"^(?:timeout|env|nice|nohup|stdbuf|setsid): .*: No such file or directory$", re.M), "tool-missing"),
+    (re.compile(r"permission denied|operation not permitted|a password is required|must be root|terminal is required to read"
+                r"|not in the sudoers", re.I), "permission-denied"),
 )  # fmt: skip
 
 

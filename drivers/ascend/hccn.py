@@ -14,6 +14,7 @@ _EVENT = re.compile(r"\bLINK[_ ](UP|DOWN)\b")
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f:]{2,39}(?:/\d+)?|\d{1,3}")
 _RX = re.compile(r"rx_power(\d+)_mw")
 _RX_LOW_MW = 0.1445  # where the module does not print its own low threshold
+_SSH = re.compile(r"^\s*warning: [^\n]*\n?", re.I | re.M)
 _MAX = 1 << 19
 
 
@@ -78,7 +79,7 @@ def read_hccn(command: str, text: str) -> Reading:
     options = set(command.split())
     if len(text) > _MAX:
         return unparsed(VENDOR_NAME, command, "longer than any answer of hccn_tool")
-    if not text.strip():
+    if not _SSH.sub("", text).strip():
         if options & {"-ip", "-gateway", "-netdetect"}:
             return Reading(VENDOR_NAME, command, "ok")
         return unparsed(VENDOR_NAME, command, "empty")
@@ -114,13 +115,26 @@ def read_hccn(command: str, text: str) -> Reading:
     if "default gateway" in own or "netdetect address" in own:
         gateway = own.get("default gateway", own.get("netdetect address", "")).split(",")[0].strip()
         return Reading(VENDOR_NAME, command, "ok", links=({"gateway": gateway},))
+    if "-vnic" in options and _ADDRESS.fullmatch(own.get("vnic ipaddr", "")):
+        vnic: dict[str, Json] = {"ip": own["vnic ipaddr"], "netmask": own.get("vnic netmask") or None}
+        return Reading(VENDOR_NAME, command, "ok", links=(vnic,))
+    if "-lldp" in options and "End of LLDPDU TLV" in text:
+        return Reading(VENDOR_NAME, command, "ok", links=(_neighbour(text, own),))
     measure = _measure(text)
+    if "-mtu" in options and "mtu" in measure:
+        return Reading(VENDOR_NAME, command, "ok", measure={"mtu": measure["mtu"]})
     if "-stat" in options and "packet statistics" in own and measure:
         return Reading(VENDOR_NAME, command, "ok", measure=measure)
     status = trouble(text)
     if status or (len(text) < 2000 and re.search(r"\bfail(?:ed)?\b|\berror\b", text, re.I)):
         return Reading(VENDOR_NAME, command, status or "failed")
     return unparsed(VENDOR_NAME, command, "no known answer of hccn_tool")
+
+
+def _neighbour(text: str, own: dict[str, str]) -> dict[str, Json]:
+    """The switch port that LLDP names: each TLV is a title line and an indented value line."""
+    name = re.search(r"^System Name TLV\s*\n\s+(\S[^\n]*)", text, re.M)
+    return {"neighbour": name[1].strip() if name else None, "port": own.get("ifname") or None}
 
 
 def _speed(command: str, text: str, own: dict[str, str]) -> Reading:

@@ -7,6 +7,13 @@ from fleet.core.model import Json
 from fleet.core.vendor import Reading, unparsed
 
 _LIMIT = 1 << 20
+_HOT_RESET = {
+    "success": ("live", ""),
+    "scan_success": ("live", ""),
+    "ko_abort": ("reboot-required", "old-module-loaded"),
+    "abort": ("reboot-required", "hot-reset-failed"),
+    "fail": ("reboot-required", "hot-reset-failed"),
+}
 
 
 def _ended(text: str) -> list[str] | None:
@@ -53,3 +60,21 @@ def read_modinfo(command: str, text: str) -> Reading:
     if "not found" in word[:2000]:
         return Reading(VENDOR_NAME, command, "driver-not-loaded")
     return unparsed(VENDOR_NAME, command, "no version")
+
+
+def read_hot_reset(command: str, text: str) -> Reading:
+    """`/var/log/hotreset_status.log`: the last word is how the installer's hot reset ended.
+
+    start = still at it; success, scan_success = the new driver is live; ko_abort = the old module stayed loaded.
+    """
+    words = text[-_LIMIT:].split()
+    last = words[-1].partition(".")[0] if words else ""
+    if last == "start":
+        return Reading(VENDOR_NAME, command, "not-ready")
+    result = _HOT_RESET.get(last)
+    if result is None:
+        return unparsed(VENDOR_NAME, command, "no state of a hot reset")
+    install: dict[str, Json] = {"result": result[0]}
+    if result[1]:
+        install["reason"] = result[1]
+    return Reading(VENDOR_NAME, command, "ok", more={"install": install})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from drivers.ascend.words import VENDOR_NAME, VERSION
+from drivers.ascend.words import VENDOR_NAME, VERSION, foreign
 from fleet.core.model import Json
 from fleet.core.vendor import Reading, Status, unparsed
 
@@ -16,6 +16,7 @@ _TAIL = 1 << 18  # real logs are shorter; the end is at the end
 _MARK = re.compile(r"\[(?:Driver|Firmware|Toolkit|Nnae|Nnrt|Kernels|Opp|Runtime|Compiler|Hccl|Mcu|Toolbox|Ops)\]", re.I)
 _SELF = re.compile(r"Verifying archive integrity|Makeself|Uncompressing ASCEND", re.I)
 _RPM = re.compile(r"^(?:Preparing\.\.\.|Updating / installing|Verifying\.\.\.|Running transaction|Setting up )", re.M)
+_DATED = re.compile(r"^\[\w{3} \d+ \d{4} [\d:]+\] \[\w+\]", re.M)  # lines of another service's log
 _CHECKSUM_BAD = re.compile(r"Error in (?:SHA256|MD5|CRC|check)|checksum.{0,80}?(?:fail|mismatch|different)", re.I)
 
 # (pattern, result, reason). The first that matches wins: refusals before endings, since a refusal ends the run.
@@ -30,7 +31,7 @@ _RULES: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"no chip matching|(?:chip|device type|product|board).{0,120}?(?:do(?:es)? not match|mismatch)"
          r"|not applicable to|package.{0,80}?not (?:match|support).{0,80}?(?:chip|device|product|board|hardware)",
          "failed", "wrong-chip"),
-        (r"0x0091|(?:user|group).{0,80}?not exist", "failed", "user-missing"),
+        (r"0x009[156]|(?:user|group).{0,80}?not exist", "failed", "user-missing"),
     )
 )  # fmt: skip
 _ENDINGS: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
@@ -46,7 +47,12 @@ _ENDINGS: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
          "live", ""),
     )
 )  # fmt: skip
-_ERROR = re.compile(r"\[ERROR\]|failed to install|please retry after uninstall|scriptlet failed|^error:", re.I | re.M)
+_ERROR = re.compile(
+    r"\[ERROR\]|failed to install|please retry after uninstall|scriptlet failed|^error:|^dpkg: error"
+    r"|^Errors were encountered",
+    re.I | re.M,
+)
+_END_TIME = re.compile(r"^.*\]\s*End time.*$", re.I | re.M)
 _CHIPS = re.compile(r"some chips not ready|firmware of \[(\d+)\] chips? (?:are|is)? ?(?:failed|not)", re.I)
 
 
@@ -69,6 +75,7 @@ def _verdict(text: str, rc: int | None) -> tuple[str, str] | None:
             return "reboot-required", "hot-reset-failed"
         return ending
     _, prompt, answer = text.lower().rpartition("y/n")
+    answer = _END_TIME.sub("", answer)
     if prompt and not _MARK.search(answer) and not answer.lstrip("])? :\n\t").startswith("y"):
         return "declined", "prompt"
     if _CHIPS.search(text):
@@ -83,8 +90,9 @@ def read_installer(command: str, text: str, rc: int | None) -> Reading:
     if len(text) > 2 * _TAIL:
         text = text[-_TAIL:]
     words = set(command.split())
-    ours = _MARK.search(text) or _SELF.search(text) or _RPM.search(text) or "[ERROR]" in text or "ERR_NO" in text
-    ours = ours or any(pattern.search(text) for pattern, _, _ in (*_RULES, *_ENDINGS))
+    ours = _MARK.search(text) or _SELF.search(text) or _RPM.search(text) or "ERR_NO" in text
+    ours = ours or ("[ERROR]" in text and not _DATED.search(text))
+    ours = ours or (not foreign(text) and any(pattern.search(text) for pattern, _, _ in (*_RULES, *_ENDINGS)))
     if "--version" in words and VERSION.fullmatch(text.strip().rpartition("\n")[2].strip()):
         return Reading(VENDOR_NAME, command, "ok", measure={"version": text.strip().rpartition("\n")[2].strip()})
     if not ours:

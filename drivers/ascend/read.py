@@ -9,13 +9,13 @@ from drivers.ascend.dmi import read_dmi
 from drivers.ascend.files import read_cann_info, read_install_info, read_version_cfg, read_version_info
 from drivers.ascend.hccl import read_hccl
 from drivers.ascend.hccn import read_hccn
-from drivers.ascend.host import read_modinfo, read_packages, read_since
+from drivers.ascend.host import read_hot_reset, read_modinfo, read_packages, read_since
 from drivers.ascend.installer import read_installer
 from drivers.ascend.mcu import read_mcu
 from drivers.ascend.sections import MAX_CHARS, read_list, read_map, read_type
 from drivers.ascend.table import read_info
 from drivers.ascend.upgrade_tool import read_upgrade_tool
-from drivers.ascend.words import VENDOR_NAME, shell_trouble, trouble
+from drivers.ascend.words import VENDOR_NAME, foreign, shell_trouble, trouble
 from fleet.core.vendor import Reading, unparsed
 
 _INSTALLERS = {"rpm", "dnf", "yum", "dpkg", "apt", "apt-get", "uninstall.sh"}
@@ -79,6 +79,8 @@ def _file(command: str, words: list[str], text: str) -> Reading:
         return read_cann_info(command, text)
     if name == "version.info":
         return read_version_info(command, text)
+    if name == "hotreset_status.log":
+        return read_hot_reset(command, text)
     return unparsed(VENDOR_NAME, command, f"{name or 'this'} is no file that is known")
 
 
@@ -88,9 +90,24 @@ def read(command: str, text: str, rc: int | None) -> Reading:
     A command that was stopped by its limit or died by a signal has failed, unless what it printed is whole.
     """
     reading = _read(command, text, rc)
+    if reading.status != "unparsed" and rc not in (126, 127) and _not_ours(command, reading, text):
+        reading = unparsed(VENDOR_NAME, command, "an answer of another vendor's tool")
     if reading.status == "unparsed" and rc in _STOPPED:
         return Reading(VENDOR_NAME, command, "failed", note=f"ended with {rc}: {reading.note}")
     return reading
+
+
+def _not_ours(command: str, reading: Reading, text: str) -> bool:
+    """Whether an answer that seemed to fit speaks of another vendor's parts.
+
+    Only answers of the vendor's tools are asked: a package list or lspci may name every vendor, a table its processes.
+    """
+    program = (_words(command) or [""])[0]
+    if program not in _TOOLS - {"lspci"} and not (program.endswith("_test") and reading.status != "ok"):
+        return False
+    if program == "npu-smi" and reading.accelerators and reading.components.get("smi"):
+        return False
+    return foreign(text)
 
 
 def _read(command: str, text: str, rc: int | None) -> Reading:
@@ -100,7 +117,7 @@ def _read(command: str, text: str, rc: int | None) -> Reading:
     refused = shell_trouble(text, rc, tool)
     if refused:
         return Reading(VENDOR_NAME, command, refused)
-    if program == "hccn_tool":
+    if program == "hccn_tool" and (text.strip() or rc in (None, 0)):
         return read_hccn(command, text)
     if not text.strip():
         return unparsed(VENDOR_NAME, command, "empty")

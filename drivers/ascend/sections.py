@@ -25,7 +25,8 @@ _BRACKET = re.compile(r"\[([^\]]*)\]?")
 # What a section of one of these types must have at least one of, so that a foreign `a : b` text is not taken for it.
 _KNOWN = re.compile(
     r"usage rate|capacity|err cnt|error count|isolated pages|temperature|power|freq|hugepages|voltage|aicore"
-    r"|retry count|super pod|sdid|server index|bandwidth",
+    r"|retry count|super pod|sdid|server index|bandwidth|flash (?:id|count)|hit rate|p2p|ecc enable|nve level"
+    r"|vnpu-mode|work mode|i2c|fan (?:count|speed)|\A(?:npu id|chip count)\Z",
     re.I,
 )
 _COMPATIBILITY = {"OK": "pass", "NOK": "fail", "UNKNOWN": "warn", "NOT SUPPORT": "unsupported"}
@@ -48,12 +49,16 @@ def _is_mcu(block: list[tuple[str, str]]) -> bool:
     return any(key == "Chip Name" and value.lower() == "mcu" for key, value in block)
 
 
-def _joined(blocks: list[list[tuple[str, str]]]) -> list[list[tuple[str, str]]]:
-    """A controller may be named by its chip id and by its name: then both lines are of one block."""
+def _joined(blocks: list[list[tuple[str, str]]], opens: bool) -> list[list[tuple[str, str]]]:
+    """A controller may be named by its chip id and by its name: then both lines are of one block.
+
+    Where these lines close a block, the name stands alone after it; where they open one, the id stands alone before.
+    """
     out: list[list[tuple[str, str]]] = []
     for block in blocks:
         named = _is_mcu(block)
-        if out and named and (len(block) == 1 or (len(out[-1]) == 1 and out[-1][0][0] == "Chip ID")):
+        alone = out and named and (len(out[-1]) == 1 if opens else len(block) == 1)
+        if alone and any(key == "Chip ID" for key, _ in out[-1]):
             out[-1] = [*out[-1], *block]
         else:
             out.append(block)
@@ -88,7 +93,7 @@ def _cards(text: str) -> list[_Card]:
                 card.chips.append(block)
             else:
                 card.open = block
-        card.chips = [chip for chip in _joined(card.chips) if not _is_mcu(chip)]
+        card.chips = [chip for chip in _joined(card.chips, opens) if not _is_mcu(chip)]
         cards.append(card)
     return cards
 
@@ -165,7 +170,7 @@ def _measured(command: str, text: str, asked: int | None) -> Reading:
 
 def read_section(command: str, text: str, asked: int | None) -> Reading:
     """usages, common, ecc, pcie-err, temp, power, memory, spod-info and other types of measured values."""
-    if not any(_KNOWN.search(key) for key, _ in pairs(text)):
+    if not any(key[:1].isalpha() and _KNOWN.search(key) for key, _ in pairs(text)):
         return unparsed(VENDOR_NAME, command, "none of the labels is known")
     return _measured(command, text, asked)
 
@@ -363,31 +368,43 @@ def read_topo(command: str, text: str, asked: int | None) -> Reading:  # noqa: A
 
 
 def read_list(command: str, text: str) -> Reading:
-    """`npu-smi info -l`: one entry for each card; fewer cards than `Total Count` is a cut answer."""
-    count: int | float | None = None
-    cards: list[dict[str, Json]] = []
-    chips: dict[str, str] = {}
+    """`npu-smi info -l`: one entry for each card; fewer cards than `Total Count` is a cut answer.
+
+    Of a list that is printed again and again the last whole one counts.
+    """
+    runs: list[list[tuple[str, str]]] = []
     for key, value in pairs(text):
         if key in {"Total Count", "Card Count"}:
-            count = number(value)
-        elif key == "NPU ID":
-            chips = {}
+            runs.append([])
+        if runs:
+            runs[-1].append((key, value))
+    if not runs:
+        status = trouble(text)
+        return Reading(VENDOR_NAME, command, status) if status else unparsed(VENDOR_NAME, command, "no Total Count")
+    lists = [_listed(run) for run in runs]
+    if len(lists) > 1 and lists[-1] is None:
+        lists.pop()  # the watch was stopped while it printed
+    cards = lists[-1]
+    if cards is None or any(one is None for one in lists):
+        return unparsed(VENDOR_NAME, command, "the count and the cards differ, or the last card is cut")
+    return Reading(VENDOR_NAME, command, "ok" if cards else "no-devices", accelerators=tuple(cards))
+
+
+def _listed(run: list[tuple[str, str]]) -> list[dict[str, Json]] | None:
+    """The cards of one list; None when they are not as many as its first line says, or one is cut."""
+    cards: list[dict[str, Json]] = []
+    for key, value in run:
+        if key == "NPU ID":
             cards.append({"index": number(value)})
         elif cards and key in {"Serial Number", "Product Name"} and value not in {"NA", ""}:
             cards[-1]["serial" if key == "Serial Number" else "product"] = value
-        if cards and key == "Chip Count":
-            chips[key] = value
+        elif cards and key == "Chip Count":
             cards[-1]["chips"] = number(value)
-    if count is None:
-        status = trouble(text)
-        return Reading(VENDOR_NAME, command, status) if status else unparsed(VENDOR_NAME, command, "no Total Count")
     ids = [card["index"] for card in cards]
-    if count != len(cards) or None in ids or len(set(map(str, ids))) != len(ids):
-        return unparsed(VENDOR_NAME, command, "the count and the cards differ")
+    if number(run[0][1]) != len(cards) or None in ids or len(set(map(str, ids))) != len(ids):
+        return None
     uneven = any("chips" in card for card in cards) and not all("chips" in card for card in cards)
-    if uneven:
-        return unparsed(VENDOR_NAME, command, "the last card is cut")
-    return Reading(VENDOR_NAME, command, "ok" if cards else "no-devices", accelerators=tuple(cards))
+    return None if uneven else cards
 
 
 _COLUMN = re.compile(r"NPU ID|Slot ID|Chip ID|Chip Logic ID|Chip Phy-ID|Phy-ID|Device ID|Card ID|Chip Name")

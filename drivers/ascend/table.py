@@ -34,6 +34,7 @@ class _Table:
     closed: bool = False  # a border followed the last line
     processes: bool = False
     broken: str = ""
+    after: int = 0  # drawn lines after the one that broke it: a cut has none
 
     @property
     def complete(self) -> bool:
@@ -93,12 +94,14 @@ def _row(table: _Table, line: str) -> None:
 def _take(table: _Table, line: str) -> None:
     """Give one line to the table that is being read."""
     if table.broken or table.processes:
+        table.after += bool(table.broken)
         return
     if _BORDER.fullmatch(line):
         if table.half is not None:
             table.broken = "a card has only one line"
         table.border = table.border or len(line)
-        table.closed = len(line) == table.border
+        # a border of dashes stands between the chips of one card: only the double one ends a card
+        table.closed = len(line) == table.border and (table.closed or "=" in line)
     elif line.startswith("|"):
         if "Process id" in line or "No running processes" in line:
             table.processes = True
@@ -148,7 +151,8 @@ def _chip(raw: dict[str, str], several: bool) -> dict[str, Json]:
 def read_info(command: str, text: str) -> Reading:
     """`npu-smi info`: components `smi` and `driver`, one accelerator for each chip.
 
-    The last complete table counts. A table that a second one interrupts means two runs wrote at once: `unparsed`.
+    The last complete table counts, also when the one after it ends early (a watch that was stopped). A table that a
+    second one interrupts, or that goes on after a line that does not fit, means two runs wrote at once: `unparsed`.
     """
     if len(text) > 2 * _TAIL:
         cut = text[-_TAIL:]
@@ -159,7 +163,7 @@ def read_info(command: str, text: str) -> Reading:
         status = trouble(text)
         return Reading(VENDOR_NAME, command, status) if status else unparsed(VENDOR_NAME, command, "no npu-smi table")
     complete = [table for table in found if table.complete]
-    if aborted or not complete:
+    if aborted or not complete or found[-1].after:
         return unparsed(VENDOR_NAME, command, found[-1].broken or "the table is cut or two runs are mixed")
     table = complete[-1]
     chips = [(chip["NPU"], chip.get("Chip", chip.get("Phy-ID", "0"))) for chip in table.chips]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from drivers.ascend.words import VENDOR_NAME, trouble
 from fleet.core.model import Json
@@ -11,7 +12,10 @@ from fleet.core.vendor import Reading, unparsed
 _COMPONENT = re.compile(r'\{"device_id":\s*(\d+),\s*"component":\s*"?(\w+)"?,\s*"version":\s*"?([\w.]+)"?\s*\}')
 _BASE = re.compile(r'"hw_base_version":\s*"?(\w+)"?')
 _BOOT = re.compile(r"boot[ _]status\"?\s*:\s*(\d+)", re.I)
-_ANNOUNCED = re.compile(r"Get component version\([^)]*\) succeed")
+_ANNOUNCED = re.compile(r"^\s*Get component version\b[^\n]*(?:succeed|\Z)|^\s*\{\"device_id\"", re.M)
+_SAYS = "Get component version("
+_STATE = re.compile(r"\bstatus\"?\s*(?::|is)\s*\"?(idle|upgrading|failed|waitting_restart|waitting_sync|synchronizing"
+                    r"|not support|wrong status)\b", re.I)  # fmt: skip
 _FAILED = re.compile(r"\bfail(?:ed|ure)?\b", re.I)
 _MAX = 1 << 21
 BOOTED = "16"  # the value at which the chip's own system is up
@@ -27,6 +31,8 @@ def read_upgrade_tool(command: str, text: str) -> Reading:
         good = all(state == BOOTED for state in states)
         check: dict[str, Json] = {"name": "boot", "result": "pass" if good else "fail"}
         return Reading(VENDOR_NAME, command, "ok" if good else "not-ready", checks=(check,))
+    if re.search(r"--status\b", command) and _STATE.search(text):
+        return _progress(command, [word.lower() for word in _STATE.findall(text)])
     if "--hw_base_version" in command:
         floors = _BASE.findall(text)
         if not floors or not all(floor.isdigit() or floor == "crc_error" for floor in floors):
@@ -40,8 +46,15 @@ def read_upgrade_tool(command: str, text: str) -> Reading:
     if not found:
         return _none(command, text)
     opened, closed = (re.search(rf"^\{brace}\s*$", text, re.M) is not None for brace in "{}")
-    if len(_ANNOUNCED.findall(text)) > len(found) or (opened and not closed):
+    said, records = Counter(line.strip()[:1] for line in _ANNOUNCED.findall(text)), len(found)
+    last = text.rstrip().rpartition("\n")[2].strip()
+    if last and _SAYS.startswith(last[: len(_SAYS)]):
         return unparsed(VENDOR_NAME, command, "the list is cut")
+    if said["{"] > records or said["G"] > records or (opened and not closed):
+        return unparsed(VENDOR_NAME, command, "the list is cut")
+    per_device = Counter(device for device, _, _ in found)
+    if per_device[found[-1][0]] < max(per_device.values()):
+        return unparsed(VENDOR_NAME, command, "the last device has fewer components than others")
     devices = list(dict.fromkeys(int(device) for device, _, _ in found))
     versions = {version for _, _, version in found}
     chips = tuple(
@@ -57,6 +70,18 @@ def read_upgrade_tool(command: str, text: str) -> Reading:
         accelerators=chips,
         checks=(check,),
     )
+
+
+def _progress(command: str, words: list[str]) -> Reading:
+    """`--status`: the worst of all chips. `waitting_restart` (as it is spelled) owes a reboot and is no trouble."""
+    if {"failed", "wrong status"} & set(words):
+        return Reading(VENDOR_NAME, command, "failed")
+    if {"upgrading", "waitting_sync", "synchronizing"} & set(words):
+        return Reading(VENDOR_NAME, command, "not-ready")
+    if "waitting_restart" in words:
+        install: dict[str, Json] = {"result": "reboot-required", "reason": "firmware-activation"}
+        return Reading(VENDOR_NAME, command, "ok", more={"install": install})
+    return Reading(VENDOR_NAME, command, "unsupported" if set(words) == {"not support"} else "ok")
 
 
 def _none(command: str, text: str) -> Reading:

@@ -23,6 +23,10 @@ DCMI: dict[int, Status] = {
     -8017: "not-ready",
     -8020: "occupied",
     -8255: "unsupported",
+    # npu-smi's own codes: no right, already upgrading, not on this product
+    -9002: "permission-denied",
+    -9021: "not-ready",
+    -9255: "unsupported",
 }
 _CODE = re.compile(r"\bret(?:urn)?(?: code| value)? ?(?:is|=|:) ?(-[89]\d{3})\b")
 _REFUSALS: tuple[tuple[re.Pattern[str], Status], ...] = (
@@ -35,7 +39,14 @@ _REFUSALS: tuple[tuple[re.Pattern[str], Status], ...] = (
     ),
     (re.compile(r"mcu_get_lock|(?:device|npu) is (?:used|busy)|resource busy|is busy", re.I), "occupied"),
 )  # fmt: skip
-_MISSING_TOOL = re.compile(r"command not found|: not found\b|: is a directory|no such file or directory", re.I)
+_MISSING_TOOL = re.compile(r"(?i:command not found|: is a directory|no such file or directory)|: not found\b")
+_MISSING_FILE = re.compile(r"^[\w./-]+: .*(?:no such file or directory|is a directory|cannot open)", re.I | re.M)
+# Ascend tools never speak of GPUs, and of no other vendor.
+_FOREIGN = re.compile(
+    r"\bGPU(?![\w.-]*-?burn)|nvidia|\bnvml|nvlink|nvswitch|\bdcgm|\bmx-?smi|metax|biren|\bbr-?smi|\bhy-?smi|hygon"
+    r"|\brocm|cnmon|cambricon|\bMLU|\bix-?smi|iluvatar|mthreads|\bef-?smi|enflame|xpu-?smi|kunlun|ppu-?smi",
+    re.I,
+)
 _LABEL = re.compile(r"[^a-z0-9]+")
 _QUANTITY = re.compile(r"(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?:\s*([A-Za-z%/]+))?")
 VERSION = re.compile(r"\d+(?:\.[0-9A-Za-z]+)+")
@@ -54,6 +65,11 @@ def trouble(text: str) -> Status | None:
     return next((status for pattern, status in _REFUSALS if pattern.search(text)), None)
 
 
+def foreign(text: str) -> bool:
+    """Whether the text speaks of GPUs or of another vendor: then it is no answer of an Ascend tool."""
+    return _FOREIGN.search(text[: 1 << 16]) is not None
+
+
 def shell_trouble(text: str, rc: int | None, tool: bool) -> Status | None:
     """What the shell said in place of the tool, by its message and its statuses 126 and 127.
 
@@ -68,11 +84,13 @@ def shell_trouble(text: str, rc: int | None, tool: bool) -> Status | None:
         return "permission-denied"
     if tool and len(short.strip().splitlines()) <= 2 and _MISSING_TOOL.search(short):
         return "tool-missing"
-    if re.search(r"^sudo: .*(?:password is required|not allowed)", short, re.M):
+    if tool and len(short.strip().splitlines()) == 1 and re.search(r"\S: permission denied$", short.strip(), re.I):
         return "permission-denied"
-    if not tool and re.search(r"no such file or directory|is a directory|cannot open", short, re.I):
+    if re.search(r"^sudo: .*(?:password is required|not allowed|read the password)|not in the sudoers", short, re.M):
+        return "permission-denied"
+    if not tool and _MISSING_FILE.search(short):
         return "failed"
-    if not tool and re.search(r"permission denied", short, re.I):
+    if not tool and re.search(r"^[\w./-]+: .*permission denied", short, re.I | re.M):
         return "permission-denied"
     return None
 
