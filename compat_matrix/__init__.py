@@ -13,6 +13,7 @@ The form of the tables is told in compat_matrix/README.md.
 from __future__ import annotations
 
 from compat_matrix.check import check
+from compat_matrix.classes import node_classes
 from compat_matrix.document import Problem
 from compat_matrix.explain import Explanation, why_not
 from compat_matrix.load import BadMatrix, load
@@ -21,6 +22,6 @@ from compat_matrix.solve import road, solve
 from compat_matrix.table import Matrix
 
 __all__ = [
-    "BadMatrix", "Explanation", "Matrix", "Problem", "check", "load", "parse_request", "request_of", "road", "solve",
-    "why_not",
+    "BadMatrix", "Explanation", "Matrix", "Problem", "check", "load", "node_classes", "parse_request", "request_of",
+    "road", "solve", "why_not",
 ]  # fmt: skip

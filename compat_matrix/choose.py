@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from compat_matrix.compile import channel_limit
-from compat_matrix.problem import CHANNEL_RANK, Constraint, Domains, Problem, bits, propagate
+from compat_matrix.problem import CHANNEL_RANK, Constraint, Domains, Problem, Propagation, bits, propagate
 
 Cost: TypeAlias = tuple[int, ...]
 ACTIVATION_RANK = {"none": 0, "reload": 1, "reboot": 2, "power_cycle": 3, "hands": 4}
@@ -79,6 +79,13 @@ def _channel(problem: Problem, rows: Sequence[object]) -> str:
     return min(channels, key=lambda c: CHANNEL_RANK.get(c, 99), default="")
 
 
+def _by_weight(row: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    masks: dict[int, int] = {}
+    for i, weight in enumerate(row):
+        masks[weight] = masks.get(weight, 0) | 1 << i
+    return tuple(sorted(masks.items()))
+
+
 class Objective:
     """The cost of a complete choice and its lower bound over domains, for one strategy."""
 
@@ -86,23 +93,33 @@ class Objective:
         self.problem = problem
         self.weights = weigh(problem, unary)
         self.order = ORDER[strategy]
+        # The masks of the values of each weight, lightest first: the least weight in a domain is found by a few ANDs.
+        self._steps = {
+            name: tuple(map(_by_weight, getattr(self.weights, name)))
+            for name in ("legacy", "stale", "changes", "activation", "rank")
+        }
+        self._by_age = tuple(any(row) for row in self.weights.newness)  # values stand newest first
 
     def bound(self, domains: Domains) -> Cost:
         """A cost that no choice within the domains is below; the exact cost when each domain has one value."""
-        parts: dict[str, tuple[int, ...]] = {
-            "record": (-self._record(domains),),
-            "dislikes": (self._dislikes(domains),),
-        }
-        for name in ("legacy", "stale", "changes", "rank"):
-            table: Sequence[Sequence[int]] = getattr(self.weights, name)
-            parts[name] = (sum(min(row[i] for i in bits(d)) for row, d in zip(table, domains, strict=True)),)
-        parts["legacy"] = (parts["legacy"][0] + self._unknown(domains),)
-        acts = [min(r[i] for i in bits(d)) for r, d in zip(self.weights.activation, domains, strict=True)]
-        parts["activation"] = (max(acts, default=0),)
-        parts["newness"] = tuple(
-            min(row[i] for i in bits(d)) for row, d in zip(self.weights.newness, domains, strict=True)
-        )
-        return tuple(number for name in self.order for number in parts[name])
+        out: list[int] = []
+        for name in self.order:
+            if name == "newness":
+                out += [
+                    (d & -d).bit_length() - 1 if by_age else 0 for d, by_age in zip(domains, self._by_age, strict=True)
+                ]
+            elif name == "record":
+                out.append(-self._record(domains))
+            elif name == "dislikes":
+                out.append(self._dislikes(domains))
+            else:
+                least = [
+                    next(weight for weight, mask in steps if d & mask)
+                    for steps, d in zip(self._steps[name], domains, strict=True)
+                ]
+                number = max(least, default=0) if name == "activation" else sum(least)
+                out.append(number + self._unknown(domains) if name == "legacy" else number)
+        return tuple(out)
 
     def _record(self, domains: Domains) -> int:
         best = 0
@@ -143,15 +160,16 @@ def best(problem: Problem, strategy: str, judge: Objective | None = None) -> tup
     if any(g.impossible for g in problem.groups):
         return None
     constraints = problem.constraints()
+    propagation = Propagation(constraints)
     unary = propagate([c for c in constraints if len(c.variables) == 1], problem.domains())
     if unary is None:
         return None
     objective = judge or Objective(problem, unary, strategy)
     found: tuple[Cost, Domains] | None = None
 
-    def search(domains: Domains) -> None:
+    def search(domains: Domains, changed: int | None = None) -> None:
         nonlocal found
-        reduced = propagate(constraints, domains)
+        reduced = propagation.run(domains, changed)
         if reduced is None:
             return
         lower = objective.bound(reduced)
@@ -163,8 +181,10 @@ def best(problem: Problem, strategy: str, judge: Objective | None = None) -> tup
             return
         _, v = min(open_)
         children = [(*reduced[:v], 1 << value, *reduced[v + 1 :]) for value in bits(reduced[v])]
-        for _, child in sorted((objective.bound(c), c) for c in children):
-            search(child)
+        for lower, child in sorted((objective.bound(c), c) for c in children):
+            if found is not None and lower >= found[0]:
+                break  # the rest is no better
+            search(child, v)
 
     search(unary)
     return (found[1], found[0], objective) if found is not None else None

@@ -125,6 +125,20 @@ class Constraint:
 
     def revise(self, domains: list[int]) -> list[int] | None:
         """Indices of variables whose domain shrank; None when one became empty."""
+        if len(self.variables) == 2:  # by far the most: spelled out
+            v, w = self.variables
+            left, right = domains[v], domains[w]
+            a = b = 0
+            for m, n in self.rows:
+                if m & left and n & right:
+                    a |= m
+                    b |= n
+            a &= left
+            b &= right
+            if not a or not b:
+                return None
+            domains[v], domains[w] = a, b
+            return [u for u, shrank in ((v, a != left), (w, b != right)) if shrank]
         support = [0] * len(self.variables)
         current = [domains[v] for v in self.variables]
         for row in self.rows:
@@ -182,27 +196,38 @@ class Problem:
 
 def propagate(constraints: Sequence[Constraint], domains: Domains) -> Domains | None:
     """The domains without values that cannot be in any solution of a single constraint; None = nothing fits."""
-    state = list(domains)
-    if not all(state):
-        return None
-    watch: dict[int, list[Constraint]] = {}
-    for constraint in constraints:
-        for v in constraint.variables:
-            watch.setdefault(v, []).append(constraint)
-    queue = list(constraints)
-    waiting = set(map(id, queue))
-    while queue:
-        constraint = queue.pop()
-        waiting.discard(id(constraint))
-        changed = constraint.revise(state)
-        if changed is None:
+    return Propagation(constraints).run(domains)
+
+
+class Propagation:
+    """The constraints with an index of who watches which variable, for many runs."""
+
+    def __init__(self, constraints: Sequence[Constraint]) -> None:
+        self.constraints = list(constraints)
+        self.watch: dict[int, list[Constraint]] = {}
+        for constraint in self.constraints:
+            for v in constraint.variables:
+                self.watch.setdefault(v, []).append(constraint)
+
+    def run(self, domains: Domains, changed: int | None = None) -> Domains | None:
+        """As `propagate`; `changed` is the one variable that shrank since the domains were last propagated."""
+        state = list(domains)
+        if not all(state):
             return None
-        for v in changed:
-            for other in watch[v]:
-                if other is not constraint and id(other) not in waiting:
-                    waiting.add(id(other))
-                    queue.append(other)
-    return tuple(state)
+        queue = list(self.constraints) if changed is None else list(self.watch.get(changed, ()))
+        waiting = set(map(id, queue))
+        while queue:
+            constraint = queue.pop()
+            waiting.discard(id(constraint))
+            shrank = constraint.revise(state)
+            if shrank is None:
+                return None
+            for v in shrank:
+                for other in self.watch[v]:
+                    if other is not constraint and id(other) not in waiting:
+                        waiting.add(id(other))
+                        queue.append(other)
+        return tuple(state)
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -218,17 +243,17 @@ def feasible(problem: Problem, groups: Iterable[Group]) -> bool:
     chosen = list(groups)
     if any(g.impossible for g in chosen):
         return False
-    constraints = problem.constraints(chosen)
+    propagation = Propagation(problem.constraints(chosen))
 
-    def search(domains: Domains) -> bool:
-        reduced = propagate(constraints, domains)
+    def search(domains: Domains, changed: int | None = None) -> bool:
+        reduced = propagation.run(domains, changed)
         if reduced is None:
             return False
         open_ = [(mask.bit_count(), i) for i, mask in enumerate(reduced) if mask.bit_count() > 1]
         if not open_:
             return True
         _, v = min(open_)
-        return any(search((*reduced[:v], 1 << value, *reduced[v + 1 :])) for value in bits(reduced[v]))
+        return any(search((*reduced[:v], 1 << value, *reduced[v + 1 :]), v) for value in bits(reduced[v]))
 
     return search(problem.domains())
 

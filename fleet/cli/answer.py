@@ -70,22 +70,14 @@ def requests_of_nodes(in_force: Settings, nodeset: str | None) -> tuple[list[tup
         said = inventory.facts([node.name for node in nodes])
     finally:
         inventory.close()
-    policy = policy_of(in_force)
-    classes: dict[str, tuple[Request, list[str]]] = {}
-    codes = []
+    classes, refused = compat_matrix.node_classes(said, policy_of(in_force))
     for node in nodes:
         if node.name not in said:
             say(f"{node.name}: never probed (fleet probe {node.name})")
-            codes.append(errors.NODES_FAILED)
-            continue
-        try:
-            request = compat_matrix.request_of(said[node.name], policy)
-        except errors.Refused as error:
-            say(f"{node.name}: {error.what}")
-            codes.append(errors.NODES_FAILED)
-            continue
-        classes.setdefault(repr(request), (request, []))[1].append(node.name)
-    return list(classes.values()), codes
+        elif node.name in refused:
+            say(f"{node.name}: {refused[node.name].what}")
+    codes = [errors.NODES_FAILED] if refused or len(said) < len(nodes) else []
+    return classes, codes
 
 
 def _text(file: str) -> str:

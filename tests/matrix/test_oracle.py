@@ -39,7 +39,7 @@ def agree(problem: Problem, strategy: str) -> bool:
 
 
 @given(matrices(), requests())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_clingo_finds_the_same_optimum(matrix: Matrix, request: Request) -> None:
     agree(compiled(matrix, request), request.policy.strategy)
 
