@@ -9,6 +9,7 @@ takes up (see `fleet.step`).
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -19,7 +20,6 @@ from fleet.core.budget import Limit, Verdict, unavailable
 from fleet.core.errors import FleetError, StalePlan
 from fleet.core.model import Facts, Json, Lifecycle, Node, Plan
 from fleet.core.nodeset import fold
-from fleet.core.plan import in_force
 from fleet.core.rollout import (
     Begin,
     Change,
@@ -46,13 +46,31 @@ POLL_S = 5.0  # between two looks at something that takes its time: a drain, a f
 
 
 class Book(Protocol):
-    """What the loop needs of the inventory."""
+    """What the loop needs of the inventory: see `fleet.inventory.Inventory`. Raises NotFound for unknown names."""
 
-    def nodes(self, names: Iterable[str] | None = None) -> list[Node]: ...
-    def facts(self, names: Iterable[str] | None = None) -> dict[str, Facts]: ...
-    def record(self, facts: Iterable[Facts], raw: Mapping[str, bytes] | None = None) -> int: ...
-    def set_lifecycle(self, names: Iterable[str], state: Lifecycle) -> None: ...
-    def audit(self, who: str, what: str, at: str, detail: Mapping[str, Json] | None = None) -> None: ...
+    def nodes(self, names: Iterable[str] | None = None) -> list[Node]:
+        """The nodes of these names, or all."""
+        ...
+
+    def facts(self, names: Iterable[str] | None = None) -> dict[str, Facts]:
+        """node -> what it said last; of these names, or all."""
+        ...
+
+    def sick(self) -> set[str]:
+        """Names of the nodes with an accelerator that is critical or lost."""
+        ...
+
+    def record(self, facts: Iterable[Facts], raw: Mapping[str, bytes] | None = None) -> int:
+        """Store what nodes said, and raw outputs by digest."""
+        ...
+
+    def set_lifecycle(self, names: Iterable[str], state: Lifecycle) -> None:
+        """Set the lifecycle state of nodes."""
+        ...
+
+    def audit(self, who: str, what: str, at: str, detail: Mapping[str, Json] | None = None) -> None:
+        """Add a line to the audit log."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -151,7 +169,7 @@ class Upgrade:
         now = self.hands.clock()
         held_up = {name for (of, name), until in self._later.items() if of == rollout and until > now}
         snapshot = Snapshot(
-            plan, row.state, tuple(s.task for s in tasks.values()), row.request, row.forgiven,  # type: ignore[arg-type]
+            plan, row.state, tuple(s.task for s in tasks.values()), row.request, row.forgiven,  # type: ignore[arg-type]  # as stored by request
             frozenset(held_up | {name for run in running for name in run.tasks}), row.units,
         )  # fmt: skip
         moved = blocked = False
@@ -200,11 +218,11 @@ class Upgrade:
     ) -> tuple[bool, bool]:
         """Claim places and begin the nodes that got one: (some began, some wait for a place)."""
         inventory = {node.name: node for node in self.book.nodes()}
-        facts = self.book.facts()
-        claims = self.store.claims()
-        out = {n.name for n in inventory.values() if unavailable(n, facts.get(n.name)) and n.name not in claims}
         if self._on_hold(rollout, lease, tasks, inventory, move):
             return True, False
+        sick = self.book.facts(self.book.sick())  # of the others nothing is asked: a fleet has ten thousand nodes
+        claims, at = self.store.claims(), self.hands.now()
+        out = {n.name for n in inventory.values() if n.name not in claims and unavailable(n, sick.get(n.name), at)}
         limits = {kind: Limit.parse(str(text)) for kind, text in _table(plan.policy.get("limits")).items()}
         chunk = int(str(plan.policy.get("chunk", 16)))
         at_work = sum(s.task.begun for s in tasks.values())
@@ -236,7 +254,7 @@ class Upgrade:
             node = inventory.get(name)
             if node is None:
                 reason = "removed: it is no longer in the inventory"
-            elif node.hold is not None and in_force(node.hold, at):
+            elif node.hold is not None and node.hold.in_force(at):
                 reason = f"hold: {node.hold.who}: {node.hold.why}"
             else:
                 continue
@@ -312,7 +330,7 @@ class Upgrade:
     def _write(self, rollout: str, lease: Lease, run: Running) -> None:
         error = run.future.exception()
         dids = (
-            {name: Did(Outcome("ambiguous", f"internal: {error!r}")) for name in run.tasks}
+            {name: Did(Outcome("ambiguous", f"internal: {error!r}"), output=_trace(error)) for name in run.tasks}
             if error is not None
             else run.future.result()
         )
@@ -329,8 +347,7 @@ class Upgrade:
             self._note(rollout, "step", evidence_of(run.act, name, did, output))
             results.append(result_of(run, name, did, task, output))
         self.store.finish(lease, results, now)
-        for name, did in dids.items():
-            task = next(r.task for r in results if r.task.node == name)
+        for (name, did), task in zip(dids.items(), (result.task for result in results), strict=True):
             was = run.tasks[name].state
             if task.state != was or task.ended or did.outcome.result in ("failed", "ambiguous", "hands"):
                 reason = did.outcome.reason or (task.reason if task.ended else "")
@@ -390,6 +407,11 @@ class Upgrade:
         if self._told.get(rollout) != text:
             self._told[rollout] = text
             self._say(rollout, "", "", "", "", "", text)
+
+
+def _trace(error: BaseException) -> str:
+    """Where a fault of fleet itself happened, for the evidence."""
+    return "".join(traceback.format_exception(error))
 
 
 def _table(value: Json) -> Mapping[str, Json]:

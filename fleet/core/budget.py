@@ -7,12 +7,13 @@ must move together (an NVLink domain, a SuperPod) are claimed together or not at
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from fleet.core.errors import BadInput
-from fleet.core.model import DOMAINS, Facts, Node
+from fleet.core.model import DOMAINS, SICK, Facts, Node
 
 FLEET = "fleet"
 OUT_OF_SERVICE = ("maintenance", "broken", "provisioning")
@@ -98,17 +99,68 @@ def known_kind(kind: str) -> bool:
     return kind == FLEET or kind in DOMAINS or (kind.startswith("label:") and len(kind) > 6)
 
 
-def unavailable(node: Node, facts: Facts | None) -> str:
-    """Why the node serves nothing now, or "" when it does as far as is known."""
+def unavailable(node: Node, facts: Facts | None, now: str) -> str:
+    """Why the node serves nothing at `now` (ISO 8601), or "" when it does as far as is known."""
     if node.lifecycle in OUT_OF_SERVICE:
         return f"lifecycle is {node.lifecycle}"
-    if node.hold is not None:
+    if node.hold is not None and node.hold.in_force(now):
         return f"held by {node.hold.who}: {node.hold.why}"
     if facts is not None:
-        bad = [card.identity for card in facts.accelerators if card.health in ("critical", "lost")]
-        if bad:
-            return f"accelerator {bad[0]} is {next(c.health for c in facts.accelerators if c.identity == bad[0])}"
+        for card in facts.accelerators:
+            if card.health in SICK:
+                return f"accelerator {card.identity} is {card.health}"
     return ""
+
+
+class _Count:
+    """How many nodes each domain has, and how many of them are out."""
+
+    def __init__(self, limits: Mapping[str, Limit], nodes: Mapping[str, Node], out: Collection[str]) -> None:
+        self.limits = limits
+        self.nodes = nodes
+        self.out = set(out)
+        self.total: Counter[Domain] = Counter()
+        self.away: Counter[Domain] = Counter()
+        for name, node in nodes.items():
+            if node.lifecycle not in NOT_COUNTED:
+                there = domains(node, limits)
+                self.total.update(there)
+                if name in self.out:
+                    self.away.update(there)
+
+    def fits(self, wanted: Collection[str]) -> Verdict:
+        """Whether these may be out too."""
+        more: Counter[Domain] = Counter()
+        extra: Counter[Domain] = Counter()  # a node that is no capacity yet counts while it is being taken
+        for name in frozenset(wanted) - self.out:
+            if (node := self.nodes.get(name)) is not None:
+                there = domains(node, self.limits)
+                more.update(there)
+                if node.lifecycle in NOT_COUNTED:
+                    extra.update(there)
+        worst = Verdict(True)
+        for domain in sorted(more):
+            limit, total = self.limits[domain.kind], self.total[domain] + extra[domain]
+            allowed = limit.of(total)
+            if more[domain] > allowed:
+                return Verdict(
+                    False,
+                    f"{domain}: {more[domain]} nodes must go together but only {allowed} of {total} may be out "
+                    f"(limit {limit})",
+                    never=True,
+                )
+            if self.away[domain] + more[domain] > allowed and worst.ok:
+                worst = Verdict(
+                    False, f"{domain}: {self.away[domain]} of at most {allowed} nodes are out (limit {limit})"
+                )
+        return worst
+
+    def take(self, wanted: Collection[str]) -> None:
+        """They are out from now on."""
+        for name in frozenset(wanted) - self.out:
+            if (node := self.nodes.get(name)) is not None and node.lifecycle not in NOT_COUNTED:
+                self.away.update(domains(node, self.limits))
+        self.out.update(wanted)
 
 
 def fits(
@@ -118,37 +170,7 @@ def fits(
 
     `nodes` is the whole inventory: the totals are counted over it, not over a plan.
     """
-    gone = frozenset(out)
-    fresh = frozenset(wanted) - gone
-    if not fresh:
-        return Verdict(True)
-    total: dict[Domain, int] = {}
-    away: dict[Domain, int] = {}
-    more: dict[Domain, int] = {}
-    touched = {d for name in fresh if name in nodes for d in domains(nodes[name], limits)}
-    for name, node in nodes.items():
-        counted = node.lifecycle not in NOT_COUNTED or name in fresh
-        for domain in domains(node, limits):
-            if domain not in touched or not counted:
-                continue
-            total[domain] = total.get(domain, 0) + 1
-            away[domain] = away.get(domain, 0) + (name in gone)
-            more[domain] = more.get(domain, 0) + (name in fresh)
-    worst = Verdict(True)
-    for domain in sorted(touched):
-        allowed = limits[domain.kind].of(total[domain])
-        if more[domain] > allowed:
-            return Verdict(
-                False,
-                f"{domain}: {more[domain]} nodes must go together but only {allowed} of {total[domain]} may be out "
-                f"(limit {limits[domain.kind]})",
-                never=True,
-            )
-        if away[domain] + more[domain] > allowed and worst.ok:
-            worst = Verdict(
-                False, f"{domain}: {away[domain]} of at most {allowed} nodes are out (limit {limits[domain.kind]})"
-            )
-    return worst
+    return _Count(limits, nodes, out).fits(wanted)
 
 
 def admit(
@@ -160,14 +182,14 @@ def admit(
     """(units that may go now, in order; node -> verdict for the rest). Greedy: an early unit is never passed over
     for a later one that would then use up its room, but a unit that does not fit does not stop smaller ones elsewhere.
     """
-    gone = set(out)
+    count = _Count(limits, nodes, out)
     admitted: list[tuple[str, ...]] = []
     refused: dict[str, Verdict] = {}
     for unit in units:
-        verdict = fits(limits, nodes, gone, unit)
+        verdict = count.fits(unit)
         if verdict.ok:
             admitted.append(tuple(unit))
-            gone.update(unit)
+            count.take(unit)
         else:
             refused.update(dict.fromkeys(unit, verdict))
     return tuple(admitted), refused

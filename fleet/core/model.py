@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Literal, TypeAlias, get_args
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -18,6 +19,7 @@ Item: TypeAlias = Mapping[str, Json]
 Lifecycle = Literal["discovered", "enrolled", "provisioning", "ready", "in-service", "maintenance", "broken", "retired"]
 LIFECYCLES: tuple[Lifecycle, ...] = get_args(Lifecycle)
 Health = Literal["ok", "warning", "critical", "lost", "unknown"]
+SICK: tuple[Health, ...] = ("critical", "lost")  # one such accelerator takes its node out of service
 
 # What has a version: a closed list. A new name goes here first.
 COMPONENTS = (
@@ -51,6 +53,16 @@ class Hold:
     who: str
     why: str
     until: str = ""
+
+    def in_force(self, now: str) -> bool:
+        """Whether it still counts at `now` (ISO 8601; a time without a zone is UTC)."""
+        if not self.until:
+            return True
+        try:
+            until, at = (datetime.fromisoformat(text) for text in (self.until, now))
+        except ValueError:
+            return True  # a time that cannot be read does not end a hold
+        return (until if until.tzinfo else until.replace(tzinfo=UTC)) > (at if at.tzinfo else at.replace(tzinfo=UTC))
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from fleet.core.errors import FleetError
 from fleet.core.model import (
     Conflict,
     Facts,
     Group,
-    Hold,
     Json,
     Node,
     Plan,
@@ -94,24 +92,11 @@ def start_digest(facts: Facts) -> str:
     )
 
 
-def in_force(hold: Hold | None, now: str) -> bool:
-    """Whether a hold still counts at `now` (ISO 8601)."""
-    if hold is None:
-        return False
-    if not hold.until:
-        return True
-    try:
-        until, at = (datetime.fromisoformat(text) for text in (hold.until, now))
-    except ValueError:
-        return True  # a time that cannot be read does not end a hold
-    return (until if until.tzinfo else until.replace(tzinfo=UTC)) > (at if at.tzinfo else at.replace(tzinfo=UTC))
-
-
 def refusal(candidate: Candidate, vendors: Mapping[str, Vendor], now: str) -> str:
     """Why the node cannot be in a plan, or ""."""
     node, facts, answer = candidate.node, candidate.facts, candidate.answer
     hold = node.hold
-    if hold is not None and in_force(hold, now):
+    if hold is not None and hold.in_force(now):
         return f"held by {hold.who}: {hold.why}" + (f" (until {hold.until})" if hold.until else "")
     if node.lifecycle in ("retired", "discovered", "provisioning"):
         return f"its lifecycle state is {node.lifecycle}"
@@ -299,7 +284,8 @@ def make(
     refusals: dict[str, str] = {}
     starts: dict[str, str] = {}
     members: dict[str, list[Node]] = {}
-    models: dict[str, Group | str] = {}
+    models: dict[str, Group] = {}
+    hopeless: dict[str, str] = {}  # class of nodes -> why it cannot be planned
     firmware: dict[str, str] = {}
     for candidate in sorted(candidates, key=lambda c: c.node.name):
         name = candidate.node.name
@@ -308,15 +294,14 @@ def make(
             refusals[name] = why
             continue
         key = _class_key(candidate.facts, candidate.answer)
-        if key not in models:
+        if key not in models and key not in hopeless:
             try:
                 vendor = vendors[candidate.facts.vendor]
                 models[key] = _group(candidate.facts, candidate.answer, vendor, stored, policy)
             except FleetError as error:
-                models[key] = error.what
-        known = models[key]
-        if isinstance(known, str):
-            refusals[name] = known
+                hopeless[key] = error.what
+        if key in hopeless:
+            refusals[name] = hopeless[key]
             continue
         members.setdefault(key, []).append(candidate.node)
         starts[name] = start_digest(candidate.facts)
@@ -326,7 +311,6 @@ def make(
     cells: list[tuple[str, tuple[Node, ...]]] = []
     for key in ordered:
         model = models[key]
-        assert isinstance(model, Group)
         groups.append(replace(model, nodes=tuple(node.name for node in members[key])))
         if model.stages:
             cells.append((cell_of(model) + firmware[key], tuple(members[key])))

@@ -10,7 +10,7 @@ begins and the rollout is paused. A node that fails after its software was touch
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, get_args
 
@@ -25,6 +25,7 @@ State = Literal[
 STATES: tuple[State, ...] = get_args(State)
 ENDS: tuple[State, ...] = ("done", "failed", "rolled-back", "held")
 Direction = Literal["forward", "back", "leave"]
+_END: Mapping[Direction, State] = {"forward": "done", "back": "rolled-back", "leave": "failed"}
 Result = Literal["done", "already", "failed", "ambiguous", "waiting", "hands", "stale"]
 RolloutState = Literal["running", "paused", "done", "failed", "aborted"]
 FINISHED: tuple[RolloutState, ...] = ("done", "failed", "aborted")
@@ -165,10 +166,9 @@ def step_of(group: Group, task: NodeTask) -> Step | None:
 def _at(group: Group, task: NodeTask, direction: Direction, cursor: int, now: float) -> NodeTask:
     steps = path(group, direction)
     if cursor >= len(steps):
-        end: State = {"forward": "done", "back": "rolled-back", "leave": "failed"}[direction]  # type: ignore[assignment]
         return replace(
-            task, state=end, direction=direction, cursor=cursor, open="", tries=0, attempt=1, since=now, limit_s=0,
-            reason="" if direction == "forward" else task.reason,
+            task, state=_END[direction], direction=direction, cursor=cursor, open="", tries=0, attempt=1, since=now,
+            limit_s=0, reason="" if direction == "forward" else task.reason,
         )  # fmt: skip
     step = steps[cursor]
     return replace(
@@ -309,19 +309,13 @@ def _chunks(tasks: Iterable[NodeTask], plan: Plan) -> list[Do]:
     return moves
 
 
-def _canaries(snapshot: Snapshot) -> dict[str, list[NodeTask]]:
-    cells: dict[str, list[NodeTask]] = {}
+def _failed_canaries(snapshot: Snapshot, cells: Sequence[str]) -> dict[str, str]:
+    """Hardware cell -> its first canary that failed. `cells` are those of the plan's groups."""
+    failed: dict[str, str] = {}
     for task in snapshot.tasks:
-        if task.wave == 0:
-            cells.setdefault(cell_of(snapshot.plan.groups[task.group]), []).append(task)
-    return cells
-
-
-def _unit(snapshot: Snapshot, waiting: Collection[str], node: str) -> tuple[str, ...]:
-    for unit in snapshot.units:
-        if node in unit:
-            return tuple(name for name in unit if name in waiting)
-    return (node,)
+        if task.wave == 0 and failing(task):
+            failed.setdefault(cells[task.group], task.node)
+    return failed
 
 
 def next_moves(snapshot: Snapshot, now: float) -> tuple[Move, ...]:
@@ -371,20 +365,22 @@ def _open(snapshot: Snapshot, waiting: list[NodeTask], tasks: list[NodeTask], no
     """Begin the nodes of the current wave; hold those whose canary failed."""
     moves: list[Move] = []
     current = min(task.wave for task in tasks if not task.ended)
-    canaries = _canaries(snapshot)
-    ready: list[str] = []
+    cells = [cell_of(group) for group in snapshot.plan.groups]
+    canaries = {} if snapshot.plan.policy.get("ignore_canary") else _failed_canaries(snapshot, cells)
+    ready: dict[str, None] = {}
     for task in sorted(waiting, key=lambda t: (t.wave, t.node)):
         if task.wave != current:
             continue
-        failed = [c.node for c in canaries.get(cell_of(snapshot.plan.groups[task.group]), ()) if failing(c)]
-        if failed and task.wave > 0 and not snapshot.plan.policy.get("ignore_canary"):
-            held = replace(task, state="held", since=now, reason=f"canary: {failed[0]} failed", owner="operator")
+        failed = canaries.get(cells[task.group])
+        if failed is not None and task.wave > 0:
+            held = replace(task, state="held", since=now, reason=f"canary: {failed} failed", owner="operator")
             moves.append(
-                Change(replace(held, next_action=f"see why {failed[0]} failed, then fleet upgrade {task.node} again"))
+                Change(replace(held, next_action=f"see why {failed} failed, then fleet upgrade {task.node} again"))
             )
         else:
-            ready.append(task.node)
-    units = list(dict.fromkeys(_unit(snapshot, ready, name) for name in ready))
+            ready[task.node] = None
+    together = {name: unit for unit in snapshot.units for name in unit}
+    units = dict.fromkeys(tuple(n for n in together.get(name, (name,)) if n in ready) for name in ready)
     if units:
         moves.append(Begin(tuple(units)))
     return moves

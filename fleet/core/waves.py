@@ -45,17 +45,22 @@ def waves_of(cells: Sequence[tuple[str, tuple[Node, ...]]]) -> tuple[tuple[str, 
         rack = rest[0][0].rack
         room = max(1, (sum(len(u) for u in rest) + 3) // 4)
         first: list[tuple[Node, ...]] = []
+        size = 0
         for unit in [u for u in rest if rack and u[0].rack == rack] or rest:
-            if not first or sum(len(u) for u in first) + len(unit) <= room:
+            if not first or size + len(unit) <= room:
                 first.append(unit)
+                size += len(unit)
         waves.append(first)
-        size = sum(len(u) for u in first)
         taken = {id(unit) for unit in first}
         rest = sorted((u for u in rest if id(u) not in taken), key=lambda u: (u[0].site, u[0].rack, u[0].name))
-    while rest:
+    at = 0
+    while at < len(rest):
         size *= 2
         wave: list[tuple[Node, ...]] = []
-        while rest and (not wave or sum(len(u) for u in wave) + len(rest[0]) <= size):
-            wave.append(rest.pop(0))
+        fill = 0
+        while at < len(rest) and (not wave or fill + len(rest[at]) <= size):
+            wave.append(rest[at])
+            fill += len(rest[at])
+            at += 1
         waves.append(wave)
     return tuple(tuple(node.name for unit in wave for node in unit) for wave in waves)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from sqlalchemy import Connection, Table, bindparam, delete, insert, select, upd
 
 from fleet.core.drift import Baseline
 from fleet.core.errors import BadInput, NotFound
-from fleet.core.model import Facts, Hold, Json, Lifecycle, Node, digest
+from fleet.core.model import SICK, Facts, Hold, Json, Lifecycle, Node, digest
 from fleet.core.nodeset import fold, natural
 from fleet.inventory import rows
 from fleet.inventory.database import Database, chunks, upsert
@@ -85,7 +86,7 @@ class Inventory:
         """Add new nodes. Raises BadInput when one of the names is taken, in the inventory or within `nodes`."""
         new = list(nodes)
         names = [node.name for node in new]
-        twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
             raise BadInput(f"node {fold(twice)} is given twice", slug="duplicate-node")
         with self.database.writing() as connection:
@@ -202,6 +203,12 @@ class Inventory:
                 for name, at, boot_id, document in connection.execute(narrowed):
                     found[name] = rows.facts(name, document, at, boot_id)
         return dict(sorted(found.items(), key=lambda item: natural(item[0])))
+
+    def sick(self) -> set[str]:
+        """Names of the nodes that said last that an accelerator is critical or lost."""
+        query = select(ACCELERATOR.c.node).where(ACCELERATOR.c.health.in_(SICK)).distinct()
+        with self.database.reading() as connection:
+            return set(connection.execute(query).scalars())
 
     def history(self, name: str) -> list[Revision]:
         """What a node has said over time, oldest first; `at` and `boot_id` are those of the first such answer."""

@@ -42,11 +42,22 @@ def test_kinds_of_domains() -> None:
 
 
 def test_why_a_node_is_out() -> None:
-    assert unavailable(node("a"), None) == ""
-    assert "broken" in unavailable(node("a", lifecycle="broken"), None)
-    assert "repair" in unavailable(Node("a", "", hold=Hold("li", "repair")), None)
+    now = "2031-05-01T08:00:00Z"
+    assert unavailable(node("a"), None, now) == ""
+    assert "broken" in unavailable(node("a", lifecycle="broken"), None, now)
+    assert "repair" in unavailable(Node("a", "", hold=Hold("li", "repair")), None, now)
     sick = Facts("a", OsFacts(), accelerators=(Accelerator("acme", "A1", uuid="u1", health="lost"),))
-    assert "u1 is lost" in unavailable(node("a"), sick)
+    assert "u1 is lost" in unavailable(node("a"), sick, now)
+
+
+@pytest.mark.parametrize(
+    ("until", "counts"),
+    [("", True), ("2031-05-01T08:00:01Z", True), ("2031-05-01T08:00:00Z", False), ("2031-05-01", False),
+     ("2031-05-01T09:00:00+02:00", False), ("some day", True)],
+)  # fmt: skip
+def test_a_hold_ends_by_itself(until: str, counts: bool) -> None:
+    held = Node("a", "", hold=Hold("li", "repair", until))
+    assert bool(unavailable(held, None, "2031-05-01T08:00:00Z")) is counts
 
 
 def test_a_unit_larger_than_its_limit_never_fits() -> None:
