@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fleet import __version__
-from fleet.core.errors import Locked
+from fleet.core.errors import FleetError, Locked
 from fleet.engine import Progress, Running, Signal, Tick
-from fleet.inventory.rollouts import Fenced, Lease, Rollouts
+from fleet.inventory.rollouts import Lease, Rollouts
 
 TTL_S = 30.0
+PATIENCE_S = 300.0  # how long a database may be away, from a restart to a failover, before driving is given up
+AWAY = frozenset({"database-unreachable", "database-locked"})
 
 
 def start_of(pid: int) -> str:
@@ -59,25 +61,42 @@ class LeaseEngine:
         ttl_s: float = TTL_S,
         clock: Callable[[], float] = time.time,
         stop: threading.Event | None = None,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self.store = store
         self.tick = tick
         self.owner = owner or owner_here()
         self.ttl_s = ttl_s
+        self.patience_s = patience_s
         self.clock = clock
         self.stop = stop or threading.Event()
         self._cancelled: set[str] = set()
         self._wake = threading.Event()
 
     def submit(self, rollout: str) -> None:
-        """Drive the rollout until it rests. Locked when another process drives it, Fenced when one takes over."""
+        """Drive the rollout until it rests. Locked when another process drives it, Fenced when one takes over.
+
+        A database that goes away meanwhile is waited for, `patience_s` at most: a tick decides from what is stored, so
+        one that failed is simply done again.
+        """
         self._cancelled.discard(rollout)
         lease = self.store.acquire(rollout, self.owner, self.ttl_s, self.clock(), gone)
         self.store.heartbeat(self.owner, __version__, self.clock())
-        with self._kept(lease):
+        away_since, pause_s = 0.0, 0.2
+        with self.kept(lease):
             while True:
                 ending = self.stop.is_set() or rollout in self._cancelled
-                progress = self.tick(rollout, lease, ending)
+                try:
+                    progress = self.tick(rollout, lease, ending)
+                    away_since, pause_s = 0.0, 0.2
+                except FleetError as error:
+                    now = self.clock()
+                    away_since = away_since or now
+                    if error.slug not in AWAY or now - away_since >= self.patience_s or ending:
+                        raise
+                    self.stop.wait(pause_s)
+                    pause_s = min(pause_s * 2, 5.0)
+                    continue
                 if progress.resting or (ending and not progress.busy):
                     return
                 if progress.wait_s > 0 and not self.stop.is_set():
@@ -116,7 +135,7 @@ class LeaseEngine:
         return taken
 
     @contextmanager
-    def _kept(self, lease: Lease) -> Iterator[None]:
+    def kept(self, lease: Lease) -> Iterator[None]:
         """Renew the lease from a thread of its own, since a step may take longer than the lease lasts."""
         over = threading.Event()
 
@@ -137,8 +156,8 @@ class LeaseEngine:
         finally:
             over.set()
             thread.join()
-            with contextlib.suppress(Fenced):
+            with contextlib.suppress(FleetError):  # fenced, or the database is away: then the lease runs out by itself
                 self.store.drop(lease)
 
 
-__all__ = ["TTL_S", "LeaseEngine", "Progress", "gone", "owner_here", "start_of"]
+__all__ = ["PATIENCE_S", "TTL_S", "LeaseEngine", "Progress", "gone", "owner_here", "start_of"]

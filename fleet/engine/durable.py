@@ -1,0 +1,233 @@
+"""The engine on DBOS Transact: what is owed is kept in a database of its own, and outlives the process that owes it.
+
+The workflow is one call: drive this rollout until it rests, one tick after another, under a lease of our own tables.
+No tick is a recorded step: a recorded one would be replayed after a crash instead of being decided again from the
+tables. So the engine's database holds ids only, and losing it costs nothing: `heal` finds in our tables what is running
+and driven by nobody.
+
+Only the MIT core is used: no Conductor, no auto-upgrade, no sharding, no private call. The core recovers the work of an
+executor when that executor comes back under the same id and version; the work of one that stays dead is taken over
+here, by list_workflows and resume_workflow. `PROTOCOL` is the application version: it is raised by hand when processes
+of two versions of this program could not drive the same rollouts side by side.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+
+from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowHandle, WorkflowStatus
+
+from fleet.core.errors import FleetError, Locked
+from fleet.engine import PROTOCOL, Running, Signal, Tick
+from fleet.engine.leases import TTL_S, LeaseEngine, gone, owner_here
+from fleet.inventory.rollouts import Fenced, Rollouts
+
+SCHEMA = "fleet_engine"
+WORKFLOW = "fleet.rollout"
+UNENDED = ["PENDING", "ENQUEUED", "DELAYED"]
+LOOK_S = 0.2  # between two looks at a workflow that runs elsewhere
+
+_seats: dict[str, DurableEngine] = {}  # the engines of this process by their owner names
+_under_way: set[str] = set()  # the workflows that this process executes
+_launched: tuple[str, str, str] | None = None  # (database, executor, protocol) of the one DBOS of this process
+
+
+def engine_url(database: str) -> str:
+    """Where the engine keeps its own rows: a file beside a SQLite inventory, a schema of a PostgreSQL one."""
+    if database.startswith("sqlite"):
+        return f"{database.removesuffix('.db')}-engine.db"
+    return "postgresql+psycopg://" + database.partition("://")[2]
+
+
+@DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)
+def _drive(rollout: str, owner: str) -> str:
+    engine = _seats.get(owner) or next(iter(_seats.values()), None)
+    return "nobody" if engine is None else engine._run(rollout, str(DBOS.workflow_id))
+
+
+def launch(url: str, executor: str, protocol: str = PROTOCOL) -> None:
+    """Start the DBOS of this process; once. FleetError when it runs on another database or under another name."""
+    global _launched
+    wanted = (url, executor, protocol)
+    if _launched == wanted:
+        return
+    if _launched is not None:
+        raise FleetError(
+            f"this process already runs the engine of {_launched[1]}", where=_launched[0], slug="engine-taken"
+        )
+    config: DBOSConfig = {
+        "name": "fleet", "system_database_url": url, "dbos_system_schema": SCHEMA, "executor_id": executor,
+        "application_version": protocol, "serializer": DBOSPortableJSONSerializer(), "log_level": "WARNING",
+        "enable_otlp": False, "sys_db_pool_size": 5, "scheduler_polling_interval_sec": 600.0,
+    }  # fmt: skip
+    DBOS(config=config)
+    try:
+        DBOS.launch()
+    except Exception as error:
+        DBOS.destroy()
+        raise FleetError(
+            "the engine's database cannot be used", where=url.rpartition("@")[2], cause=str(error).split("\n")[0],
+            hint="remove it: the engine makes it anew, and nothing that counts is in it", slug="engine-database",
+        ) from error  # fmt: skip
+    _launched = wanted
+
+
+def shut(wait_s: int = 0) -> None:
+    """End the DBOS of this process; what it has not finished stays owed."""
+    global _launched
+    if _launched is not None:
+        DBOS.destroy(workflow_completion_timeout_sec=wait_s)
+    _launched = None
+    _seats.clear()
+    _under_way.clear()
+
+
+class DurableEngine:
+    """Drives rollouts as durable workflows. `submit` returns when the rollout rests, or another process drives it.
+
+    `executor` is this controller's stable name: after a restart under the same one, its work goes on by itself.
+    """
+
+    def __init__(
+        self,
+        store: Rollouts,
+        tick: Tick,
+        *,
+        url: str,
+        executor: str,
+        owner: str = "",
+        ttl_s: float = TTL_S,
+        clock: Callable[[], float] = time.time,
+        stop: threading.Event | None = None,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:12],
+        protocol: str = PROTOCOL,
+    ) -> None:
+        self.store = store
+        self.owner = owner or owner_here()
+        self.executor = executor
+        self.leases = LeaseEngine(store, tick, owner=self.owner, ttl_s=ttl_s, clock=clock, stop=stop)
+        self.stop = self.leases.stop
+        self.clock = clock
+        self.new_id = new_id
+        self.protocol = protocol
+        self._ended: dict[str, BaseException] = {}
+        self._driving: set[str] = set()
+        self._guard = threading.Lock()
+        _seats[self.owner] = self  # before the launch, which takes up what this executor left
+        launch(url, executor, protocol)
+
+    # --- the workflow's body --------------------------------------------------------------------------------------
+
+    def _run(self, rollout: str, workflow: str) -> str:
+        with self._guard:
+            if rollout in self._driving:
+                return "locked"
+            self._driving.add(rollout)
+        _under_way.add(workflow)
+        try:
+            self.leases.submit(rollout)
+        except Exception as error:
+            self._ended[workflow] = error
+            return "fenced" if isinstance(error, Fenced) else "locked" if isinstance(error, Locked) else "failed"
+        finally:
+            _under_way.discard(workflow)
+            with self._guard:
+                self._driving.discard(rollout)
+        return "rests"
+
+    # --- the port -------------------------------------------------------------------------------------------------
+
+    def submit(self, rollout: str) -> None:
+        """See that the rollout is driven, here or by an heir of the workflow that was; return when that has ended.
+
+        Raises Locked when a living process drives it, Fenced when one takes over, and whatever a tick raises.
+        """
+        with self._guard:
+            if rollout in self._driving:
+                raise Locked(f"rollout {rollout} is being carried out by this process", slug="rollout-running")
+        left = self._left(rollout)
+        if left is not None:
+            handle: WorkflowHandle[str] = DBOS.resume_workflow(left.workflow_id)
+        else:
+            with SetWorkflowID(f"{rollout}/{self.new_id()}"):
+                handle = DBOS.start_workflow(_drive, rollout, self.owner)
+        self._follow(handle.workflow_id)
+
+    def signal(self, rollout: str, signal: Signal) -> None:
+        """Write the request into the rollout's row; its driver reads it at the next tick."""
+        self.leases.signal(rollout, signal)
+
+    def cancel(self, rollout: str) -> None:
+        """Stop driving the rollout in this process after the current tick."""
+        self.leases.cancel(rollout)
+
+    def list(self) -> list[Running]:
+        """Unfinished rollouts with their living driver."""
+        return self.leases.list()
+
+    def heal(self) -> Sequence[str]:
+        """Take over, one after another, what is running and driven by nobody; end what the engine owes in vain."""
+        self.tidy()
+        running = {r.id for r in self.store.rollouts(unfinished=True) if r.state == "running"}
+        taken = []
+        for entry in self.list():
+            if entry.owner == "" and entry.rollout in running and not self.stop.is_set():
+                with contextlib.suppress(Locked):
+                    self.submit(entry.rollout)
+                    taken.append(entry.rollout)
+        return taken
+
+    # --- what a dead executor left --------------------------------------------------------------------------------
+
+    def tidy(self) -> builtins.list[str]:
+        """Cancel the workflows of dead executors whose rollout no longer runs, or which another protocol began.
+
+        The latter's rollouts lose nothing: they are begun anew from our tables.
+        """
+        running = {r.id for r in self.store.rollouts(unfinished=True) if r.state == "running"}
+        ended = []
+        for status in self._unended():
+            ours = status.app_version == self.protocol
+            if self._dead(status) and (not ours or status.workflow_id.partition("/")[0] not in running):
+                DBOS.cancel_workflow(status.workflow_id)
+                ended.append(status.workflow_id)
+        return ended
+
+    def _left(self, rollout: str) -> WorkflowStatus | None:
+        """The workflow of that rollout whose executor is dead."""
+        for status in self._unended(f"{rollout}/"):
+            if status.app_version == self.protocol and self._dead(status):
+                return status
+        return None
+
+    def _unended(self, prefix: str | None = None) -> builtins.list[WorkflowStatus]:
+        return DBOS.list_workflows(
+            status=UNENDED, name=WORKFLOW, workflow_id_prefix=prefix, load_input=False, load_output=False
+        )
+
+    def _dead(self, status: WorkflowStatus) -> bool:
+        """Whether nobody executes that workflow: its executor is gone, or it is this one and knows nothing of it."""
+        if status.status != "PENDING":
+            return status.app_version != self.protocol  # a living executor of its protocol takes it from the queue
+        if status.executor_id == self.executor:
+            return status.workflow_id not in _under_way
+        lease = self.store.leases().get(f"controller:{status.executor_id}")
+        return lease is None or lease.owner == "" or lease.expires <= self.clock() or gone(lease.owner)
+
+    def _follow(self, workflow: str) -> None:
+        """Wait until the workflow has ended, or a living executor other than this one has it."""
+        while True:
+            status = DBOS.get_workflow_status(workflow)
+            if status is None or status.status not in UNENDED:
+                break
+            if status.status == "PENDING" and status.executor_id != self.executor:
+                return
+            time.sleep(LOOK_S)
+        error = self._ended.pop(workflow, None)
+        if error is not None:
+            raise error
