@@ -37,6 +37,10 @@ _CELL = re.compile(r"\d+\.\d+$|N/A$")
 
 def collective(command: str, text: str, rc: int | None) -> Reading | None:
     """nccl-tests: the best bus bandwidth of any row, the trailer, and wrong results; launcher prefixes are dropped."""
+    if '"results"' in text and "{" in text:
+        reading = _collective_json(command, text, rc)
+        if reading is not None:
+            return reading
     best: float | None = None
     largest = wrong = 0
     draft = Draft(command)
@@ -55,8 +59,8 @@ def collective(command: str, text: str, rc: int | None) -> Reading | None:
             if average:
                 draft.measure["avg_busbw_gbps"] = float(average.group(1))
             continue
-        words = body.split()
-        if len(words) < 10 or not words[0].isdigit() or not words[1].isdigit() or words[2] not in _TYPES:
+        words = _row(body)
+        if not words:
             continue
         tail = words[-8:]  # time algbw busbw #wrong, out of place and in place
         try:
@@ -69,14 +73,78 @@ def collective(command: str, text: str, rc: int | None) -> Reading | None:
             errors = float(cell) if re.fullmatch(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", cell) else 0.0
             wrong += int(errors) if errors >= 1 else 0
     if best is None:
-        if titled:
-            return Draft(command, "failed", note="no result row").done()
+        broken = re.search(r"Test (?:NCCL|CUDA) failure .{0,300}|: Test failure \S+", text[:200_000])
+        if broken and "system not yet initialized" in broken.group():
+            return Draft(command, "not-ready", note=broken.group().strip()).done()
+        if titled or broken:
+            return Draft(command, "failed", note=broken.group().strip() if broken else "no result row").done()
         return None
     draft.measure |= {"busbw_gbps": best, "max_size_bytes": largest, "wrong": wrong}
     if wrong:
         draft.status, draft.note = "failed", "wrong results"
     elif rc not in (None, 0):
         draft.status, draft.note = "failed", f"exit status {rc}"
+    return draft.done()
+
+
+def _row(line: str) -> list[str]:
+    """The words of a result row from its size on, whatever a launcher or log stream put before it; else []."""
+    words = line.split()
+    for start in range(min(4, len(words))):
+        rest = words[start:]
+        if len(rest) >= 10 and rest[0].isdigit() and rest[1].isdigit() and rest[2] in _TYPES:
+            return rest
+    return []
+
+
+def _collective_json(command: str, text: str, rc: int | None) -> Reading | None:
+    """What `-J FILE` writes."""
+    try:
+        document = json.loads(text[text.find("{") : text.rfind("}") + 1])
+    except (ValueError, RecursionError):
+        return nothing(command, "not well-formed JSON")
+    results = document.get("results") if isinstance(document, dict) else None
+    if not isinstance(results, list):
+        return None
+    draft = Draft(command)
+    rates: list[float] = []
+    wrong, largest = 0, 0
+    for row in results:
+        if not isinstance(row, dict):
+            continue
+        largest = max(largest, row["size"] if isinstance(row.get("size"), int) else 0)
+        for place in ("out_of_place", "in_place"):
+            half = row.get(place)
+            if isinstance(half, dict):
+                rates += [float(half["bus_bw"])] if isinstance(half.get("bus_bw"), int | float) else []
+                wrong += int(half["nwrong"]) if isinstance(half.get("nwrong"), int | float) else 0
+    if not rates:
+        return Draft(command, "failed", note="no result row").done()
+    draft.measure = {"busbw_gbps": max(rates), "max_size_bytes": largest, "wrong": wrong}
+    for key, name, part in (
+        ("average_bus_bandwidth", "avg_busbw_gbps", "bandwidth"), ("out_of_bounds", "out_of_bounds", "count"),
+    ):  # fmt: skip
+        entry = document.get(key)
+        if isinstance(entry, dict) and isinstance(entry.get(part), int | float):
+            draft.measure[name] = entry[part]
+    if wrong or draft.measure.get("out_of_bounds"):
+        draft.status, draft.note = "failed", "wrong results"
+    elif rc not in (None, 0):
+        draft.status, draft.note = "failed", f"exit status {rc}"
+    return draft.done()
+
+
+def copy_test(command: str, text: str) -> Reading | None:
+    """The CUDA samples' bandwidthTest: the rate of each direction and the verdict."""
+    verdict = re.search(r"^\s*Result = (PASS|FAIL)", text[:40_000], re.MULTILINE)
+    cells = [float(cell) for cell in re.findall(r"^\s+\d+[ \t]+(\d+\.\d+)\s*$", text[:40_000], re.MULTILINE)]
+    if "Bandwidth Test" not in text[:4000]:
+        return None
+    if not verdict:
+        return Draft(command, "failed", note="no verdict").done()
+    draft = Draft(command, "ok" if verdict.group(1) == "PASS" else "failed")
+    if cells:
+        draft.measure = {"min_gbps": min(cells), "max_gbps": max(cells)}
     return draft.done()
 
 
@@ -107,12 +175,16 @@ def bandwidth(command: str, text: str) -> Reading | None:
             if len(words) != columns + 1 or not all(_CELL.match(word) for word in words[1:]):
                 return Draft(command, "failed", note="the matrix breaks off").done()
             lines_read += 1
-            cells += [float(word) for word in words[1:] if word != "N/A"]
+            own = int(words[0]) + 1 if between else 0  # from a GPU to itself nothing is measured
+            cells += [
+                float(word)
+                for place, word in enumerate(words)
+                if place and word != "N/A" and not (place == own and float(word) == 0.0)
+            ]
             if between and lines_read == columns:
                 between = False
         elif columns > 0 and not words:
             columns = 0
-    cells = [cell for cell in cells if cell != 0.0]
     if not cells:
         return None
     draft = Draft(command)
@@ -142,7 +214,7 @@ def _bandwidth_json(command: str, text: str) -> Reading | None:
         matrix = case.get("bandwidth_matrix")
         for row in matrix if isinstance(matrix, list) else []:
             for cell in row if isinstance(row, list) else []:
-                if re.fullmatch(r"\d+(?:\.\d+)?", str(cell)) and float(str(cell)) > 0:
+                if re.fullmatch(r"\d+(?:\.\d+)?", str(cell)):
                     cells.append(float(str(cell)))
         if str(case.get("status", "")).lower() in ("failed", "error"):
             draft.status, draft.note = "failed", "a test failed"

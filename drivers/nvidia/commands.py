@@ -11,7 +11,7 @@ PROGRAMS = frozenset(
         "nvidia-smi", "dcgmi", "nv-fabricmanager", "nvfwupd", "nvbandwidth", "gpu_burn", "gpu-burn", "nvidia-ctk",
         "nvidia-container-cli", "nvidia-installer", "nvidia-imex", "nvcc", "lspci", "lsmod", "modinfo", "modprobe",
         "rmmod", "insmod", "dmesg", "journalctl", "dkms", "apt-get", "apt", "dpkg", "dpkg-query", "rpm", "dnf", "yum",
-        "cat", "tail", "head", "grep", "zgrep", "zcat", "ls",
+        "nv-hostengine", "bandwidthTest", "ofed_info", "cat", "tail", "head", "grep", "zgrep", "zcat", "ls",
     }
 )  # fmt: skip
 _COLLECTIVE = re.compile(r"(?:all_reduce|all_gather|reduce_scatter|broadcast|alltoall|sendrecv|reduce)_perf(?:_mpi)?$")

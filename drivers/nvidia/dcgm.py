@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from drivers.nvidia.values import Draft, nothing, rows, say, version
+from drivers.text import bus_id
 from fleet.core.model import Json
 from fleet.core.vendor import Reading
 
@@ -44,7 +45,7 @@ def _refusal(command: str, text: str) -> Reading | None:
     if _REFUSED_MIG in head:
         return Draft(command, "unsupported", note="MIG is on: the diagnostic was not run").done()
     match = _RETURN.search(head)
-    if match:
+    if match and "connection" not in head.lower():
         return Draft(command, "failed", note=match.group(2).strip()).done()
     if "Error: " in head or "unable to establish a connection" in head.lower():
         line = next((line for line in rows(head) if "rror" in line or "connection" in line), head)
@@ -195,6 +196,43 @@ def _json_checks(test: dict[str, Json]) -> list[dict[str, Json]]:
             check["gpus"] = numbers
         found.append(check)
     return found
+
+
+def discovery(command: str, text: str) -> Reading | None:
+    """`dcgmi discovery -l`: the cards and switches that the host engine knows."""
+    count = re.search(r"^(\d+) GPUs? found\.", text[:4000], re.MULTILINE)
+    if not count:
+        return _refusal(command, text)
+    draft = Draft(command)
+    switches = in_switches = 0
+    for line in rows(text):
+        found = re.match(r"(\d+) (GPU|NvSwitch|CPU|ConnectX|CX)\w* found", line, re.IGNORECASE)
+        if found:
+            in_switches = found.group(2).lower() == "nvswitch"
+            switches = int(found.group(1)) if in_switches else switches
+            continue
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if in_switches or len(cells) != 2 or not line.rstrip().endswith("|"):
+            continue
+        if cells[0].isdigit():
+            draft.accelerators.append({"index": int(cells[0])})
+        key, colon, value = cells[1].partition(": ")
+        if colon and draft.accelerators:
+            card = draft.accelerators[-1]
+            if key == "Name":
+                card["name"] = value
+            elif key == "PCI Bus ID":
+                card["bus_id"] = bus_id(value)
+            elif key == "Device UUID":
+                card["uuid"] = value
+    whole = all("uuid" in card for card in draft.accelerators) and len(draft.accelerators) == int(count.group(1))
+    if not whole:
+        return Draft(command, "failed", note="the table breaks off").done()
+    if switches:
+        draft.more["switch_count"] = switches
+    if not draft.accelerators:
+        draft.status, draft.note = "no-devices", "the host engine knows no GPU"
+    return draft.done()
 
 
 def dcgm_version(command: str, text: str) -> Reading | None:

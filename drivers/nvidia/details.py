@@ -18,6 +18,7 @@ from fleet.core.vendor import Reading
 
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s*$")
 _FIELD = re.compile(r"(\s*)(\S.*?)\s*: ?(.*)$")
+_XML_LIMIT = 2_000_000  # characters; a GPU takes about 20 thousand
 Fields = Mapping[str, str]
 
 
@@ -85,6 +86,11 @@ def _one_log(command: Command, lines: list[str]) -> Reading | None:
         if cuda:
             draft.components.setdefault("cuda", cuda.group())
     attached = number(head.get("attached gpus"))
+    if len({bus for bus, _ in blocks}) < len(blocks):
+        return nothing(command.text, "two logs are mixed")
+    if attached == 0 and not blocks:
+        draft.status, draft.note = "no-devices", "no GPU is attached"
+        return draft.done()
     fewer = isinstance(attached, int) and attached > len(blocks)
     lacking = fewer and not command.has("-i", "--id")
     if not blocks or last_is_title or (not excerpt and (lacking or _is_cut(command, [f for _, f in blocks]))):
@@ -147,6 +153,7 @@ def _text_card(bus: str, fields: Fields, position: int | None) -> dict[str, Json
     signs.flag(fields.get("remapped rows/remapping failure occurred"), critical=True)
     signs.flag(fields.get("ecc errors/unrepairable memory"), critical=True)
     signs.recovery(fields.get("gpu recovery action"))
+    signs.unreadable(fields.values())
     put(card, "health", signs.health)
     return card
 
@@ -165,6 +172,8 @@ def xml_form(command: str, text: str) -> Reading:
     if start < 0 or end < 0:
         return nothing(command, "the document breaks off")
     document = text[start : end + len("</nvidia_smi_log>")]  # without prologue: no entity can be declared
+    if len(document) > _XML_LIMIT:
+        return nothing(command, "the document is larger than any machine's")
     try:
         root = ElementTree.fromstring(document)
     except (ElementTree.ParseError, ValueError) as error:
@@ -181,6 +190,8 @@ def xml_form(command: str, text: str) -> Reading:
             draft.components.setdefault("cuda", cuda.group())
     gpus = root.findall("gpu")
     attached = number(said(root, "attached_gpus"))
+    if not gpus and attached is None:
+        return nothing(command, "a document without GPUs")
     for position, gpu in enumerate(gpus):
         card: dict[str, Json] = {"index": position}
         if isinstance(attached, int) and attached > len(gpus):
@@ -237,4 +248,5 @@ def _xml_signs(gpu: ElementTree.Element) -> Signs:
     signs.flag(gpu.findtext("remapped_rows/remapped_row_failure"), critical=True)
     signs.flag(gpu.findtext("ecc_errors/unrepairable_memory"), critical=True)
     signs.recovery(gpu.findtext("gpu_recovery_action"))
+    signs.unreadable(node.text or "" for node in gpu.iter())
     return signs

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import re
 
-from drivers.nvidia.values import Draft, nothing, rows, say
+from drivers.nvidia.values import Draft, nothing, rows, say, version
 from drivers.text import bus_id
 from fleet.core.model import Json
-from fleet.core.vendor import Reading
+from fleet.core.vendor import Reading, Status
 
 _BUS = r"(?P<bus>(?:[0-9A-Fa-f]{4}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s"
 _ID = r"(?P<id>[0-9a-f]{4}:[0-9a-f]{4})"
 _NUMERIC = re.compile(_BUS + r"(?P<title>.{0,80}?)\[(?P<cls>[0-9a-f]{4})\]: .{0,200}\[" + _ID + r"\]")
 _SHORT = re.compile(_BUS + r"(?P<cls>[0-9a-f]{4}): " + _ID + r"\b")
-_NAMED = re.compile(_BUS + r"(?P<title>[A-Z][^:]{2,60}): (?P<name>.+)$")
+_NAMED = re.compile(_BUS + r"(?P<title>[A-Z0-9][^:\[]{2,60}): (?P<name>.+)$")
+_MACHINE = re.compile(  # -mm: quoted fields
+    _BUS + r'"[^"]{0,80}\[(?P<cls>[0-9a-f]{4})\]" "[^"]{0,80}\[(?P<vendor>[0-9a-f]{4})\]"'
+    r' "[^"]{0,200}\[(?P<device>[0-9a-f]{4})\]"'
+)
 _FIRMWARE = re.compile(r"(\S+)\s{2,}(\S+)\s{2,}(\S.*?)\s{2,}(Yes|No)\s*$")
 
 
@@ -24,11 +28,13 @@ def lspci(command: str, text: str) -> Reading | None:
     switches: list[Json] = []
     seen = False
     for line in rows(text):
-        match = _NUMERIC.match(line) or _SHORT.match(line)
+        match = _NUMERIC.match(line) or _SHORT.match(line) or _MACHINE.match(line)
         if match:
             seen = True
-            vendor = match.group("id")[:4]
-            entry: dict[str, Json] = {"bus_id": bus_id(match.group("bus")), "pci_id": match.group("id")}
+            groups = match.groupdict()
+            found = groups.get("id") or f"{groups['vendor']}:{groups['device']}"
+            vendor = found[:4]
+            entry: dict[str, Json] = {"bus_id": bus_id(match.group("bus")), "pci_id": found}
             if vendor == "10de" and match.group("cls") in ("0300", "0302"):
                 draft.accelerators.append(entry)
             elif vendor == "10de" and match.group("cls") == "0680":
@@ -45,7 +51,8 @@ def lspci(command: str, text: str) -> Reading | None:
     if not seen:
         return None
     last = text[text.rfind("\n") + 1 :]
-    if last.strip() and not (_NUMERIC.match(last) or _SHORT.match(last) or _NAMED.match(last)) and re.match(_BUS, last):
+    forms = (_NUMERIC, _SHORT, _NAMED, _MACHINE)
+    if last.strip() and not any(form.match(last) for form in forms) and re.match(_BUS, last):
         return Draft(command, "failed", note="the list breaks off").done()
     if switches:
         draft.more["switches"] = switches
@@ -108,4 +115,50 @@ def container_toolkit(command: str, text: str) -> Reading | None:
         return None
     draft = Draft(command)
     draft.components["container_toolkit"] = match.group(1) or match.group(2)
+    return draft.done()
+
+
+_CLI_ERRORS: tuple[tuple[str, Status], ...] = (
+    ("driver not loaded", "driver-not-loaded"),
+    ("driver/library version mismatch", "driver-mismatch"),
+    ("libnvidia-ml.so", "tool-missing"),
+    ("insufficient permissions", "permission-denied"),
+    ("gpu is lost", "device-lost"),
+    ("", "failed"),
+)
+
+
+def container_info(command: str, text: str) -> Reading | None:
+    """`nvidia-container-cli info`: the driver and the cards that containers would see; or why it cannot tell."""
+    refused = re.search(r"^nvidia-container-cli: (.+)$", text[:4000], re.MULTILINE)
+    if refused:
+        words = refused.group(1)
+        status = next(status for said, status in _CLI_ERRORS if said in words.lower())
+        return Draft(command, status, note=words).done()
+    draft = Draft(command)
+    for line in rows(text):
+        key, colon, value = (part.strip() for part in line.partition(":"))
+        if not colon or not value:
+            continue
+        if key == "NVRM version":
+            say(draft.components, "driver", version(value))
+        elif key == "CUDA version":
+            draft.components["cuda"] = value
+        elif key == "Device Index" and value.isdigit():
+            draft.accelerators.append({"index": int(value)})
+        elif draft.accelerators and key in _CLI_FIELDS:
+            draft.accelerators[-1][_CLI_FIELDS[key]] = bus_id(value) if key == "Bus Location" else value
+    return draft.done() if "driver" in draft.components else None
+
+
+_CLI_FIELDS = {"Model": "name", "GPU UUID": "uuid", "Bus Location": "bus_id"}
+
+
+def ofed(command: str, text: str) -> Reading | None:
+    """`ofed_info -s`: `MLNX_OFED_LINUX-23.10-1.1.9.0:` or `OFED-internal-24.10-0.7.0:`."""
+    match = re.match(r"\s*(?:MLNX_OFED_LINUX|OFED-internal|DOCA-OFED|OFED)-(\d+\.\d+-[\d.]*\d)", text)
+    if not match:
+        return None
+    draft = Draft(command)
+    draft.components["ofed"] = match.group(1)
     return draft.done()

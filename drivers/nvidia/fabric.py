@@ -18,7 +18,16 @@ _DIFFERS = re.compile(
 _CODE = re.compile(r"\[(NV_[A-Z_]{3,60})\]")
 _LOG_LINE = re.compile(r"\[[A-Z][a-z]{2} \d{1,2} \d{4} \d\d:\d\d:\d\d\] \[(INFO|ERROR|WARNING|DEBUG|NOTICE)\]")
 _JOURNAL = re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+")
-_NOT_READY = ("fabric manager cannot be started", "Timed out waiting", "failed to start", "no Infiniband device")
+_NOT_READY = (
+    "fabric manager cannot be started", "timed out waiting", "failed to start", "no infiniband device",
+    "active: failed", "active: inactive", "active: activating",
+)  # fmt: skip
+_STARTED = (
+    "started nvidia fabric manager", "started nvidia-fabricmanager", "successfully configured all the available",
+    "active: active",
+)  # fmt: skip
+_WORTH = re.compile(r"[Ff]abric|NVSwitch|\[NV_|\[ERROR\]|Active:|[Tt]imed out|[Ii]nfini[Bb]and")
+_RUNS = re.compile(r"Fabric Manager version (?:is\s*:?\s*)?(\d{3}\.\d+(?:\.\d+)?)(?=\s|$)")
 
 
 def log(command: Command, text: str) -> Reading | None:
@@ -31,25 +40,39 @@ def log(command: Command, text: str) -> Reading | None:
     seen = False
     codes: dict[str, int] = {}
     errors = 0
-    waits = False
+    waits = mismatch = False
+    runs: str | None = None
+    if text.strip() == "-- No entries --":
+        return draft.done()
     for line in rows(text):
         if not line.strip():
             continue
-        logged = _LOG_LINE.search(line)
-        seen |= bool(logged) or bool(_JOURNAL.match(line))
+        logged = _LOG_LINE.search(line) if "] [" in line else None
+        seen = seen or bool(logged) or bool(_JOURNAL.match(line)) or "nvidia-fabricmanager.service - " in line
+        if not _WORTH.search(line):
+            continue
+        lower = line.lower()
+        running = _RUNS.search(line) if "version" in line else None
+        runs = running.group(1) if running else runs
+        if any(words in lower for words in _STARTED):  # what went wrong before is mended
+            waits = mismatch = False
         differs = _DIFFERS.search(line) if "interface version" in line else None
         if differs:
             draft.components["fabricmanager"], draft.components["driver"] = differs.groups()
+            mismatch = True
         if "[NV_" in line:
             for match in _CODE.finditer(line):
                 codes[match.group(1)] = codes.get(match.group(1), 0) + 1
         if logged and logged.group(1) == "ERROR" and "non-fatal" not in line:
             errors += 1
-        waits |= any(words in line for words in _NOT_READY)
+        waits |= any(words in lower for words in _NOT_READY)
     if not (ours and seen) and not draft.components:
         return None
+    if not mismatch:
+        draft.components.clear()
+        say(draft.components, "fabricmanager", runs)
     draft.faults = [{"code": code, "count": count} for code, count in codes.items()]
-    if draft.components:
+    if mismatch:
         draft.status, draft.note = "driver-mismatch", "fabric manager and driver differ"
     elif "NV_WARN_NOTHING_TO_DO" in codes:
         draft.status, draft.note = "unsupported", "there is no NVSwitch on this node"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 
 from drivers.nvidia.commands import Command
-from drivers.nvidia.values import Draft, nothing, rows, say, version
+from drivers.nvidia.values import Draft, rows, say, version
 from drivers.text import bus_id
 from fleet.core.model import Json
 from fleet.core.vendor import Reading
 
 _PROC = re.compile(
     r"NVRM version:\s{1,4}NVIDIA UNIX (?:(Open) Kernel Module for \S+|\S+\s{1,2}Kernel Module|Kernel Module for \S+)"
-    r"\s{1,4}(\d{3}\.\d+(?:\.\d+)?)(?!\S)"
+    r"\s{1,4}(\d{3}\.\d+(?:\.\d+)?)(?=\s)"  # a date follows; a text that ends here is cut
 )
 _LICENSES = {"NVIDIA": "proprietary", "Dual MIT/GPL": "open"}
 _LSMOD = re.compile(r"(\d{0,4}[A-Za-z_][A-Za-z0-9_]*)\s+(\d+)\s+(-?\d+)(?:\s+(\S+))?\s*$")
@@ -33,12 +33,14 @@ _REFUSED = re.compile(
     r"The NVIDIA GPU ([0-9A-Fa-f:.]{7,16})[ :]*\(PCI ID: ([0-9A-Fa-f]{4}:[0-9A-Fa-f]{4})\) installed in this system"
     r" (?:has |is )(fallen off the bus|not supported by open|not supported by the NVIDIA|not supported)"
 )
+_STORY = 50_000  # lines that are joined to find wrapped messages
+_FALLEN = re.compile(r"GPU ([0-9A-Fa-f:.]{7,16}): GPU has fallen off the bus")
 _OWNED = ("obtained ownership of the NVIDIA device", "NVIDIA probe routine was not called")
 
 
 def proc_version(command: str, text: str) -> Reading | None:
     """`/proc/driver/nvidia/version`: the loaded driver and its flavour."""
-    for line in rows(text):
+    for line in text[:20_000].splitlines(keepends=True):
         match = _PROC.search(line) if "NVRM version" in line else None
         if match:
             draft = Draft(command)
@@ -114,6 +116,9 @@ def lsmod(command: str, text: str) -> Reading | None:
         modules[match.group(1)] = {"refcount": int(match.group(3)), "used_by": list(users)}
     if not modules or strange > len(modules):
         return None
+    last = text[text.rfind("\n") + 1 :]
+    if last.strip() and last.split()[0] not in modules:
+        return Draft(command, "failed", note="the list breaks off").done()
     draft = Draft(command)
     draft.more["modules"] = modules
     return draft.done()
@@ -138,6 +143,8 @@ def loading(command: str, text: str, rc: int | None) -> Reading | None:
         draft.note = line
         if "Operation not permitted" in line or "Permission denied" in line:
             draft.status = "permission-denied"
+        elif "Resource temporarily unavailable" in line or "Device or resource busy" in line:
+            draft.status = "occupied"
         elif "is not currently loaded" in line or "not loaded" in line:
             draft.status = "driver-not-loaded"
         elif "ERROR" in line or "FATAL" in line or rc:
@@ -158,18 +165,27 @@ def kernel_log(command: str, text: str) -> Reading | None:
     faults: dict[tuple[str, str], int] = {}
     init_words: set[tuple[str, str]] = set()
     peermem = False
+    gone: list[str] = []  # named as fallen off the bus in a line that has no code
     for line in rows(text):
         if not line:
             continue
-        stamp = _STAMP.match(line)
-        body = line[stamp.end() :] if stamp else line
-        kernel_like |= bool(stamp and stamp.group().strip()) or body.startswith(("NVRM:", "nvidia"))
-        if "NVRM:" in body:
-            message = body.split("NVRM:", 1)[1].strip()
-            joined.append(message)
+        if not kernel_like:
+            stamp = _STAMP.match(line)
+            body = line[stamp.end() :] if stamp else line
+            kernel_like = bool(stamp and stamp.group().strip()) or body.startswith("nvidia") or "NVRM: " in body
+        else:
+            body = line
+        at = body.find("NVRM:")
+        if at >= 0:
+            message = body[at + 5 :].strip()
+            if len(joined) < _STORY:
+                joined.append(message)
             if "Xid" in message:
                 for match in _XID.finditer(message):
                     _count(faults, match.group(2), match.group(1))
+            fallen = _FALLEN.search(message) if "fallen" in message else None
+            if fallen and bus_id(fallen.group(1)):
+                gone.append(bus_id(fallen.group(1)))
             init = _RM_INIT.search(message) if "nit" in message else None
             if init:
                 key = ("RmInitAdapter", bus_id(init.group(1)))
@@ -195,6 +211,8 @@ def kernel_log(command: str, text: str) -> Reading | None:
             refused = True
         if card not in draft.accelerators:
             draft.accelerators.append(card)
+    for bus in gone:
+        faults.setdefault(("79", bus), 1)
     lost = [bus for code, bus in faults if code == "79"]
     for bus in lost:
         if not any(card.get("bus_id") == bus for card in draft.accelerators):
@@ -207,7 +225,9 @@ def kernel_log(command: str, text: str) -> Reading | None:
         draft.status, draft.note = "device-lost", "a GPU has fallen off the bus"
     elif mismatch or "API mismatch" in story:
         draft.status, draft.note = "driver-mismatch", "user space and kernel module differ"
-    elif refused:
+    elif refused or re.search(
+        r"GPU installed in this system is supported through the NVIDIA \S+ Legacy drivers", story
+    ):
         draft.status, draft.note = "unsupported", "this driver or module flavour refuses the GPU"
     elif any(words in story for words in _OWNED):
         draft.status, draft.note = "occupied", "another kernel driver owns a GPU"
@@ -224,8 +244,8 @@ def _count(faults: dict[tuple[str, str], int], code: str, where: str) -> None:
 
 def missing(command: Command, text: str) -> Reading | None:
     """`No such file or directory` of a file that only exists while the driver is loaded or installed."""
-    if "No such file or directory" not in text or len(text) > 2000:
+    if "No such file or directory" not in text or len(text) > 2000 or not re.match(r"\S+: ", text.lstrip()):
         return None
     if "/proc/driver/nvidia" in command.text or "/proc/driver/nvidia" in text:
         return Draft(command.text, "driver-not-loaded", note=text.strip().splitlines()[0]).done()
-    return nothing(command.text, text.strip().splitlines()[0])
+    return Draft(command.text, "failed", note=text.strip().splitlines()[0]).done()

@@ -14,6 +14,7 @@ _SPEED = re.compile(r"\s*Link (\d+): (?:(\d+(?:\.\d+)?) GB/s|(<?inactive>?|<?N/A
 _COUNTER = re.compile(
     r"\s*Link (\d+): ((?:Replay|Recovery|CRC|CRC FLIT|CRC Data|[A-Z][A-Za-z ]{2,40}) Errors): (\d+)\s*$"
 )
+_CAPABILITY = re.compile(r"\s*Link \d+, [A-Z][A-Za-z0-9 ]{2,60}: (?:true|false)\s*$")
 _ALL_INACTIVE = re.compile(r"all links are inactive", re.IGNORECASE)
 _UNSUPPORTED = ("Nvlink queries are not supported", "Device does not have or support Nvlink", "does not support NvLink")
 _COUNTER_NAMES = {
@@ -24,6 +25,7 @@ _COUNTER_NAMES = {
     "crc data errors": "crc_data_errors",
 }
 _DEVICE = re.compile(r"(?:GPU|NIC)\d+$|(?:mlx|bnxt|irdma|efa|rdma|hns)\w*_\d+\w*$")
+_KINDS = ("SYS", "NODE", "PHB", "PXB", "PIX", "SOC", "PSB", "C2C", "NV")
 _PAIR = re.compile(r"(?:NV\d+|SYS|NODE|PHB|PXB|PIX|SOC|PSB|C2C)$")
 
 
@@ -31,19 +33,26 @@ def speeds(command: str, text: str) -> Reading | None:
     """`nvlink -s`: per GPU all links, those that are up, and their speed when it is one."""
     draft = Draft(command)
     seen: list[list[float]] = []  # per GPU: the speed of each link, 0 = inactive
+    numbers: set[str] = set()
     refused = False
     lines = [line for line in rows(text) if line.strip()]
     for i, line in enumerate(lines):
         gpu = _GPU.match(line) if "UUID" in line else None
         if gpu:
+            if int(gpu.group(1)) == 0:  # the list comes again: the last one counts
+                draft, seen = Draft(command), []
             draft.accelerators.append({"index": int(gpu.group(1)), "name": gpu.group(2), "uuid": gpu.group(3)})
             seen.append([])
+            numbers = set()
             continue
         if not draft.accelerators:
             continue
         link = _SPEED.match(line) if "Link" in line else None
         index = draft.accelerators[-1]["index"]
         if link:
+            if link.group(1) in numbers:
+                return nothing(command, "two lists are mixed")
+            numbers.add(link.group(1))
             seen[-1].append(float(link.group(2)) if link.group(2) else 0.0)
         elif _ALL_INACTIVE.search(line):
             draft.links.append({"index": index, "links_up": 0})
@@ -93,7 +102,21 @@ def counters(command: str, text: str) -> Reading | None:
             draft.links.append(current)
         name = match.group(2).lower()
         current[_COUNTER_NAMES.get(name, name.replace(" ", "_"))] = int(match.group(3))
+    if draft.links and draft.links[0].keys() - draft.links[-1].keys():
+        return Draft(command, "failed", note="the list breaks off").done()
     return draft.done() if draft.links else None
+
+
+def capabilities(command: str, text: str) -> Reading | None:
+    """`nvlink -c`: which cards were asked; what each link can do is told by the speeds."""
+    draft = Draft(command)
+    told = False
+    for line in rows(text):
+        gpu = _GPU.match(line) if "UUID" in line else None
+        if gpu:
+            draft.accelerators.append({"index": int(gpu.group(1)), "name": gpu.group(2), "uuid": gpu.group(3)})
+        told |= bool(draft.accelerators and _CAPABILITY.match(line))
+    return draft.done() if told else None
 
 
 def topology(command: str, text: str) -> Reading | None:
@@ -117,6 +140,11 @@ def topology(command: str, text: str) -> Reading | None:
         if not words[0].startswith("GPU") or words[0] not in columns:
             continue
         cells = words[1 : 1 + len(columns)]
+        if any(
+            cell != "X" and not _PAIR.match(cell) and not any(kind.startswith(cell) for kind in _KINDS)
+            for cell in cells
+        ):
+            return None  # another vendor's matrix
         if len(cells) < len(columns) or not all(cell == "X" or _PAIR.match(cell) for cell in cells):
             return Draft(command, "failed", note="the matrix breaks off").done()
         printed.add(words[0])
@@ -159,7 +187,7 @@ def dcgm_states(command: str, text: str) -> Reading | None:
             total = sum(state != "_" for state in states)
             draft.links.append({"index": gpu, "links_total": total, "links_up": states.count("U")})
             gpu = None
-    if not draft.links or gpu is not None:
+    if not draft.links or gpu is not None or ("NvSwitches:" not in text and "Key:" not in text):
         return Draft(command, "failed", note="the list breaks off").done()
     return draft.done()
 
@@ -195,3 +223,25 @@ def dcgm_counters(command: str, text: str) -> Reading | None:
                 row[str(title).lower().replace(" ", "_") + "s"] = int(str(value))
         draft.links.append(row)
     return draft.done() if draft.links else None
+
+
+def dcgm_counter_table(command: str, text: str) -> Reading | None:
+    """`dcgmi nvlink -e` as a table: the counters of each link of one GPU."""
+    if "NVLINK Error Counts" not in text:
+        return None
+    draft = Draft(command)
+    gpu = 0
+    for line in rows(text):
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        title = re.fullmatch(r"GPU (\d+)", cells[0])
+        if title:
+            gpu = int(title.group(1))
+            continue
+        link = re.fullmatch(r"Link (\d+)", cells[0])
+        if link:
+            draft.links.append({"index": gpu, "link": int(link.group(1))})
+        elif cells[0].startswith("-> ") and draft.links and len(cells) > 1 and cells[1].isdigit():
+            draft.links[-1][cells[0][3:].lower().replace(" ", "_") + "s"] = int(cells[1])
+    if not draft.links or draft.links[0].keys() - draft.links[-1].keys() or not text.rstrip().endswith("+"):
+        return Draft(command, "failed", note="the table breaks off").done()
+    return draft.done()

@@ -15,18 +15,23 @@ _RPM = re.compile(
 )
 _DPKG = re.compile(r"([a-zA-Z])([a-zA-Z])\w?\s+(\S+)\s+(\S+)\s+(\S+)(?:\s|$)")
 _PLAIN = re.compile(r"([a-zA-Z0-9][A-Za-z0-9+._-]*)(?::\w+)?[ \t=]+([0-9][A-Za-z0-9:~^+._-]*)$")
-_CHANGE = re.compile(r"([a-z0-9][a-z0-9+.-]*)(?::[a-z0-9]+)? \(([^()]{1,200})\)")
+_ABSENT = re.compile(r"package \S+ is not installed$|未安装软件包|dpkg-query: no packages found matching ")
 _DKMS = re.compile(
     r"(?P<module>[A-Za-z0-9_+.-]+)(?:/|, )(?P<version>[A-Za-z0-9_+.:~-]+)(?:, (?P<kernel>[^, ]+), (?P<arch>[^:, ]+))?"
     r":\s*(?P<state>added|built|installed|broken)\b"
 )
+_NOT_ROOT = ("are you root", "Permission denied", "superuser privilege", "must be root")
 _BUILD_PATH = re.compile(r"/dkms/(nvidia[A-Za-z-]*)/(\d{3}\.\d+(?:\.\d+)?)/")
 _KERNEL = re.compile(
     r'Kernel version:\s{1,40}"([^"]{3,80})"'
     r"|/linux-headers-(\d[^/\s']{3,80}?)(?=[/'\s])"
     r"|/lib/modules/(\d[^/\s]{3,80})/"
+    r"|DKMS make\.log for \S+ for kernel (\d\S{3,80})"
 )
-_MAKE_FAILED = re.compile(r"make(?:\[\d+\])?: \*\*\* .{0,400}Error \d+|: (?:fatal )?error: ")
+_MAKE_FAILED = re.compile(
+    r"make(?:\[\d+\])?: \*\*\* .{0,400}(?:Error|错误) \d+|: (?:fatal )?error: |: (?:致命)?错误："
+    r"|^\*\*\* Failed .{0,80}Bailing out|version check failed:|^ERROR: modpost: "
+)
 _RUN_DONE = re.compile(
     r"Installation of the (?:kernel module for the )?NVIDIA Accelerated Graphics Driver .{0,60}"
     r"\(version: (\d{3}[\d.]*\d)\) is now complete"
@@ -64,9 +69,13 @@ def dpkg_list(command: str, text: str) -> Reading | None:
 def _packages(command: str, text: str, form: re.Pattern[str]) -> Reading | None:
     found: dict[str, Json] = {}
     strange = 0
+    asked = False
     for line in rows(text):
         words = line.strip()
         if not words:
+            continue
+        if _ABSENT.match(words):
+            asked = True
             continue
         match = form.match(words) if len(words) < 300 else None
         if match is None and form is _RPM and len(words) < 300:
@@ -75,7 +84,7 @@ def _packages(command: str, text: str, form: re.Pattern[str]) -> Reading | None:
             strange += 1
             continue
         found[match.group(1)] = match.group(2)
-    if not found or strange > len(found):
+    if strange > len(found) or not (found or asked):
         return None
     draft = Draft(command)
     draft.more["packages"] = found
@@ -85,11 +94,13 @@ def _packages(command: str, text: str, form: re.Pattern[str]) -> Reading | None:
 def transaction(command: str, text: str, rc: int | None) -> Reading | None:
     """What apt, dpkg, dnf, yum or rpm said while it installed or removed."""
     lines = [line.strip() for line in rows(text) if line.strip()]
-    errors = [line for line in lines if re.match(r"(?:E: |Error: |error: |dpkg: error|Err:|ERROR: )", line)]
+    errors = [line for line in lines if re.match(r"(?:E|Error|error|ERROR):(?:\s|$)|dpkg: error|Err:\d", line)]
     done = [
         line
         for line in lines
-        if re.match(r"(?:Setting up |Unpacking |Removing |Complete!|Nothing to do)|\d+ upgraded, ", line)
+        if re.match(
+            r"(?:Setting up |Unpacking |Removing |Complete!|Nothing to do)|\d+ upgraded, |\S.*#{9,} ?\[100%\]", line
+        )
     ]
     if not errors and not done:
         return None
@@ -100,44 +111,20 @@ def transaction(command: str, text: str, rc: int | None) -> Reading | None:
         words = " ".join(errors)
         if "held broken packages" in words or "unmet dependencies" in text:
             install["reason"] = "dependencies"
-        elif "Could not get lock" in words or "Unable to acquire the dpkg frontend lock" in words:
+        elif any(said in words for said in _NOT_ROOT):
+            install["reason"] = "permission"
+            draft.status = "permission-denied"
+        elif "Could not get lock" in words or "frontend lock" in words or "transaction lock" in words:
             install["reason"] = "locked"
-            draft.status = "occupied"
         elif "No space left" in text or "enough free space" in words:
             install["reason"] = "disk-full"
         elif "Bad return status for module build" in text or "kernel headers" in text.lower():
             install["reason"] = "kernel-module-build"
-        elif "are you root" in words or "Permission denied" in words:
-            install["reason"] = "permission"
-            draft.status = "permission-denied"
     else:
-        changed = any(line.startswith(("Setting up ", "Unpacking ", "Removing ", "Complete!")) for line in done)
+        idle = any(line.startswith("Nothing to do") for line in done)
+        changed = not idle and any(not re.match(r"\d+ upgraded, ", line) for line in done)
         install = {"result": "installed" if changed else "unchanged"}
     draft.more["install"] = install
-    return draft.done()
-
-
-def history(command: str, text: str) -> Reading | None:
-    """`/var/log/apt/history.log`: package, from, to of each change, in order."""
-    if "Start-Date:" not in text:
-        return None
-    changes: list[Json] = []
-    draft = Draft(command)
-    for line in text.split("\n"):
-        title, colon, rest = line.partition(": ")
-        if not colon or title not in ("Upgrade", "Downgrade", "Install", "Reinstall", "Remove", "Purge"):
-            continue
-        for match in _CHANGE.finditer(rest):
-            versions = [part.strip() for part in match.group(2).split(",") if part.strip() != "automatic"]
-            change: dict[str, Json] = {"package": match.group(1)}
-            if title in ("Remove", "Purge"):
-                change["from"] = versions[0] if versions else ""
-            elif len(versions) > 1:
-                change["from"], change["to"] = versions[0], versions[1]
-            elif versions:
-                change["to"] = versions[0]
-            changes.append(change)
-    draft.more["changes"] = changes
     return draft.done()
 
 
@@ -156,6 +143,21 @@ def dkms_status(command: str, text: str) -> Reading | None:
     return draft.done()
 
 
+def dkms_error(command: str, text: str) -> Reading | None:
+    """What `dkms build`, `install` or `autoinstall` says when it fails, and of which driver and kernel."""
+    said = re.search(r"^(?:Error! .+|Bad return status.*)$", text[:200_000], re.MULTILINE)
+    if not said:
+        return None
+    draft = Draft(command, "failed", note=said.group())
+    path = _BUILD_PATH.search(text[:200_000])
+    kernel = re.search(r"kernel:? (\d+\.\d+\S*?)[ )]", text[:200_000])
+    say(draft.components, "driver", path.group(2) if path else None)
+    say(draft.components, "kernel", kernel.group(1) if kernel else None)
+    headers = "kernel headers" in text
+    draft.more["install"] = {"result": "failed", "reason": "kernel-headers" if headers else "kernel-module-build"}
+    return draft.done()
+
+
 def make_log(command: Command, text: str) -> Reading | None:
     """`/var/lib/dkms/<module>/<version>/build/make.log`: did the module build, for which kernel."""
     lines = rows(text)
@@ -171,7 +173,7 @@ def make_log(command: Command, text: str) -> Reading | None:
         match = _KERNEL.search(line) if kernel is None else None
         if match:
             kernel = next(group for group in match.groups() if group)
-        if "rror" in line and _MAKE_FAILED.search(line):
+        if _MAKE_FAILED.search(line):
             failed = True
         linked |= line.lstrip().startswith("LD [M]")
     if path:
@@ -211,6 +213,8 @@ def installer_log(command: str, text: str) -> Reading | None:
     elif "User aborted" in text or "Installation aborted" in text:
         draft.status, draft.note = "failed", "the installer was told to stop"
         draft.more["install"] = {"result": "declined"}
+    elif "nvidia-installer log file" in text:
+        draft.status, draft.note = "failed", "the log breaks off"
     else:
         return None
     return draft.done()

@@ -1,9 +1,14 @@
-"""`nvidia-smi --query-gpu` and `--query-retired-pages` with `--format=csv`: columns by name, with or without units."""
+"""`nvidia-smi --query-gpu`, `--query-retired-pages` and `--query-compute-apps` with `--format=csv`.
+
+Columns are found by name, with or without units. Pages and processes: one entry for each GPU that the rows name.
+"""
 
 from __future__ import annotations
 
+import re
+
 from drivers.nvidia.commands import Command
-from drivers.nvidia.values import Draft, Signs, number, one_value, pci_id, present, put, say, version
+from drivers.nvidia.values import Draft, Signs, nothing, number, one_value, pci_id, present, put, say, version
 from drivers.text import bus_id
 from fleet.core.model import Json
 from fleet.core.vendor import Reading
@@ -13,8 +18,11 @@ _KNOWN = frozenset(
         "timestamp", "driver_version", "kmd_version", "count", "name", "gpu_name", "serial", "gpu_serial", "uuid",
         "gpu_uuid", "pci.bus_id", "gpu_bus_id", "index", "vbios_version", "memory.total", "memory.used", "pstate",
         "temperature.gpu", "power.draw", "fabric.state", "gpu_recovery_action", "compute_cap", "utilization.gpu",
+        "pid", "process_name", "used_gpu_memory", "used_memory",
     }
 )  # fmt: skip
+_FIELD = re.compile(r"[a-z][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*$")
+_LONGEST = 40_000  # characters of a line; all 241 fields of R610 take about 9 thousand
 
 
 def _column(title: str) -> str:
@@ -27,24 +35,30 @@ def csv_form(command: Command, text: str) -> Reading | None:
     A loop (`-l`) prints rows again: the last row of each GPU counts.
     """
     asked = command.value("--query-gpu") or command.value("--query-retired-pages")
+    asked = asked or command.value("--query-compute-apps")
     wanted = [_column(field) for field in asked.split(",")] if asked and "<" not in asked else []
     lines = text.split("\n")
     titles, start = _header(command, lines, wanted)
     if not titles:
         return None
+    if start and start < len(lines) and _titles(lines[start]) == titles:
+        return nothing(command.text, "two lists are mixed")
+    events = any(title == "pid" or title.startswith("retired_pages.") for title in titles) and "index" not in titles
     cards: dict[str, dict[str, Json]] = {}
     draft = Draft(command.text)
     count: int | float | None = None
+    known = 0  # rows that tell nothing of a card
     cut = False
     last = max((i for i, line in enumerate(lines) if line.strip()), default=0)
     for i in range(start, len(lines)):
         line = lines[i].strip()
         if not line:
             continue
-        cells = [cell.strip() for cell in line.split(", ")]
+        cells = [cell.strip() for cell in line[:_LONGEST].split(", ")]
         if len(cells) != len(titles):
             # A last line that is short is a cut row; one word with an end of line is the shell's.
             cut |= i >= last and (len(cells) > 1 or (i == len(lines) - 1 and len(titles) > 1))
+            cut |= len(cells) >= 3 and len(titles) > 2 and "pid" not in titles
             continue
         if [_column(cell) for cell in cells] == titles:
             continue  # the header again
@@ -53,6 +67,7 @@ def csv_form(command: Command, text: str) -> Reading | None:
             continue
         card = _card(row)
         if not card and not version(row.get("driver_version")):
+            known += 1
             continue
         key = str(card.get("uuid") or card.get("bus_id") or card.get("index") or len(cards))
         cards.pop(key, None)
@@ -60,7 +75,7 @@ def csv_form(command: Command, text: str) -> Reading | None:
         say(draft.components, "driver", version(row.get("kmd_version")) or version(row.get("driver_version")))
         count = number(present(row.get("count")))
     lacking = isinstance(count, int) and count > len(cards) and not command.has("-i", "--id")
-    if cut or lacking or not cards:
+    if cut or lacking or not (cards or events or (start and known)):
         if start == 0:
             return None  # no header was seen: these lines are something else
         return Draft(command.text, "failed", note="the rows break off").done()
@@ -76,13 +91,24 @@ def csv_form(command: Command, text: str) -> Reading | None:
 
 def _header(command: Command, lines: list[str], wanted: list[str]) -> tuple[list[str], int]:
     """The columns and the number of the first row; ([], 0) when there is neither a header nor a list in the command."""
+    single = "--query-" in command.text and len(wanted) <= 1
     for i, line in enumerate(lines[:2000]):
-        if "," not in line and not (len(wanted) == 1 and _column(line) == wanted[0]):
+        if "," not in line and not single:
             continue
-        titles = [_column(cell) for cell in line.split(",")]
-        if (wanted and titles == wanted) or len(_KNOWN.intersection(titles)) >= min(2, len(titles)):
+        titles = _titles(line)
+        if wanted and titles == wanted:
+            return titles, i + 1
+        if (
+            _KNOWN.intersection(titles)
+            and all(_FIELD.match(title) for title in titles)
+            and len(set(titles)) == len(titles)
+        ):
             return titles, i + 1
     return (wanted, 0) if "noheader" in command.text else ([], 0)
+
+
+def _titles(line: str) -> list[str]:
+    return [_column(cell) for cell in line.split(",")] if len(line) <= _LONGEST else []
 
 
 def _fits(row: dict[str, str]) -> bool:
@@ -128,6 +154,7 @@ def _card(row: dict[str, str]) -> dict[str, Json]:
     signs.recovery(row.get("gpu_recovery_action"))
     if (present(row.get("inforom.checksum_validation")) or "").lower() == "invalid":
         signs.critical = True
+    signs.unreadable(row.values())
     put(card, "health", signs.health)
     if any("GPU is lost" in value for value in row.values()):
         card["health"] = "lost"

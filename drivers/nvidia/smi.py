@@ -6,11 +6,13 @@ the header words and the bars, never by column number.
 
 from __future__ import annotations
 
+import itertools
 import re
+from dataclasses import replace
 
 from drivers.nvidia.values import Draft, Signs, nothing, number, present, put, rows, say, version
 from drivers.text import bus_id
-from fleet.core.model import Json
+from fleet.core.model import Item, Json
 from fleet.core.vendor import Reading, Status
 
 _FAILURES: tuple[tuple[str, Status], ...] = (
@@ -21,11 +23,21 @@ _FAILURES: tuple[tuple[str, Status], ...] = (
     ("Failed to initialize NVML: Driver Not Loaded", "driver-not-loaded"),
     ("Failed to initialize NVML: GPU is lost", "device-lost"),
     ("Failed to initialize NVML: No supported GPUs", "no-devices"),
+    ("Failed to initialize NVML: NVML library not found", "tool-missing"),
     ("Failed to initialize NVML", "failed"),
     ("No devices were found", "no-devices"),
     ("No devices found", "no-devices"),
     ("is not a valid field to query", "failed"),
     ("Invalid combination of input arguments", "failed"),
+    ("ERROR: Option ", "failed"),
+    ("being used by one or more other processes", "occupied"),
+    ("is currently in use by one or more", "occupied"),
+)
+# What a setting or an action (`-pm 1`, `-mig 1`, `--gpu-reset`) says of one GPU.
+_ACTIONS: tuple[tuple[re.Pattern[str], Status], ...] = (
+    (re.compile(r"(?:Unable|Failed) [^<|]{1,200}: Insufficient Permissions\.?$"), "permission-denied"),
+    (re.compile(r"(?:Unable|Failed) [^<|]{1,200}: Not Supported\.?$"), "unsupported"),
+    (re.compile(r"\s*GPU [0-9A-Fa-f:.]+: In use by another client\.?$"), "occupied"),
 )
 _HANDLE = re.compile(
     r"Unable to determine the device handle for (?:GPU|gpu)\s?\d*:?\s*"
@@ -52,7 +64,15 @@ def failure(command: str, text: str) -> Reading | None:
         words = match.group(2)
         lost = words.startswith(("GPU is lost", "Unknown Error")) or "fallen off the bus" in words
         draft = Draft(command, "device-lost" if lost else "failed", note=words.strip())
-        for found in _HANDLE.finditer(head):
+        for line in rows(head):
+            listed = _LISTED.match(line) if "(UUID: GPU-" in line else None
+            if listed:  # `-L` goes on with the other cards
+                draft.accelerators.append(
+                    {"index": int(listed.group(1)), "name": listed.group(2), "uuid": listed.group(3)}
+                )
+            found = _HANDLE.search(line) if "device handle" in line else None
+            if not found:
+                continue
             card: dict[str, Json] = {"bus_id": bus_id(found.group(1))}
             if found.group(2).startswith(("GPU is lost", "Unknown Error")):
                 card["health"] = "lost"
@@ -69,6 +89,9 @@ def failure(command: str, text: str) -> Reading | None:
                 if nvml:
                     draft.components["nvml"] = nvml.group(1)
                 return draft.done()
+        for form, status in _ACTIONS:
+            if form.match(line):
+                return Draft(command, status, note=line.strip()).done()
     return None
 
 
@@ -78,6 +101,9 @@ def table(command: str, text: str) -> Reading | None:
     heads = [(i, match) for i, line in enumerate(lines) if "NVIDIA-SMI" in line and (match := _HEADER.search(line))]
     if not heads:
         return _headless(command, text, lines)
+    for (start, _), (end, _) in itertools.pairwise(heads):
+        if not any(line.startswith("|=") for line in lines[start:end]):
+            return nothing(command, "two tables are mixed")
     answer: Reading | None = None
     for place in range(len(heads) - 1, -1, -1):
         start, match = heads[place]
@@ -89,9 +115,10 @@ def table(command: str, text: str) -> Reading | None:
         if cuda and re.fullmatch(r"\d+\.\d+", cuda):
             draft.components["cuda"] = cuda
         cards, whole = _cards(lines[start + 1 : end])
+        if len({str(card["bus_id"]) for card in cards}) < len(cards):
+            return nothing(command, "a GPU stands twice in one table")
         if whole:
             draft.accelerators = cards
-            _inforom(draft, lines[start:end])
             return draft.done()
         draft.status, draft.note = "failed", "the table breaks off"
         answer = answer or draft.done()
@@ -100,7 +127,7 @@ def table(command: str, text: str) -> Reading | None:
 
 def _headless(command: str, text: str, lines: list[str]) -> Reading | None:
     """Rows without a header: an excerpt. Another vendor's table has rows too, so the 8-digit domain is asked for."""
-    if "-SMI" in text or "-smi" in text:
+    if "-SMI" in text or "-smi" in text or "Driver Version" in text:
         return None
     cards, whole = _cards(lines)
     if not cards or not whole:
@@ -120,10 +147,10 @@ def _cards(lines: list[str]) -> tuple[list[dict[str, Json]], bool]:
     cards: list[dict[str, Json]] = []
     closed = False
     open_row: list[str] | None = None
-    for line in lines:
+    for place, line in enumerate(lines):
         stripped = line.strip()
-        if "MIG devices:" in stripped or "Processes:" in stripped:
-            break
+        if stripped.startswith("|") and ("MIG devices:" in stripped or "Processes:" in stripped):
+            return cards, closed and _is_closed(lines[place:])
         cells = _cells(line)
         if cells is None:
             if stripped.startswith("+-"):
@@ -141,6 +168,17 @@ def _cards(lines: list[str]) -> tuple[list[dict[str, Json]], bool]:
         elif len(cells) == 3 and _BUS.match(cells[1]):
             open_row, closed = cells, False
     return cards, closed
+
+
+def _is_closed(lines: list[str]) -> bool:
+    """The boxes below the cards go on to the end of the list of processes."""
+    processes = False
+    for line in lines:
+        stripped = line.strip()
+        processes |= stripped.startswith("|") and "Processes:" in stripped
+        if processes and stripped.startswith("+-") and stripped.endswith("+"):
+            return True
+    return False
 
 
 def _card(first: list[str], second: list[str]) -> dict[str, Json] | None:
@@ -176,26 +214,36 @@ def _card(first: list[str], second: list[str]) -> dict[str, Json] | None:
     return card
 
 
-def _inforom(draft: Draft, lines: list[str]) -> None:
-    for line in lines:
+def with_inforom(reading: Reading, text: str) -> Reading:
+    """The reading with what the lines below any output of the tool say of corrupted infoROMs."""
+    if "infoROM is corrupted" not in text:
+        return reading
+    found: list[str] = []
+    for line in rows(text):
         match = _INFOROM.search(line) if "infoROM" in line else None
-        if not match:
-            continue
-        bus = bus_id(match.group(1))
-        if not any(fault["bus_id"] == bus for fault in draft.faults):
-            draft.faults.append({"code": "infoROM", "bus_id": bus, "count": 1})
-        for card in draft.accelerators:
-            if card.get("bus_id") == bus:
-                card["health"] = "critical"
+        bus = bus_id(match.group(1).rstrip(".")) if match else ""
+        if bus and bus not in found:
+            found.append(bus)
+    faults: list[Item] = [{"code": "infoROM", "bus_id": bus, "count": 1} for bus in found]
+    cards = [
+        {**card, "health": "critical"} if card.get("bus_id") in found and card.get("health") != "lost" else card
+        for card in reading.accelerators
+    ]
+    return replace(reading, faults=(*reading.faults, *faults), accelerators=tuple(cards))
 
 
 def listing(command: str, text: str) -> Reading | None:
-    """`nvidia-smi -L`."""
+    """`nvidia-smi -L`; of several lists the last one counts."""
     draft = Draft(command)
     lines = [line for line in rows(text) if line.strip()]
     for i, line in enumerate(lines):
         card = _LISTED.match(line.strip()) if "(UUID: GPU-" in line else None
         if card:
+            index = int(card.group(1))
+            if index == 0:
+                draft.accelerators = []
+            elif draft.accelerators and index <= int(str(draft.accelerators[-1]["index"])):
+                return nothing(command, "two lists are mixed")
             draft.accelerators.append({"index": int(card.group(1)), "name": card.group(2), "uuid": card.group(3)})
             continue
         part = _LISTED_MIG.match(line) if "(UUID: MIG-" in line else None
@@ -204,7 +252,7 @@ def listing(command: str, text: str) -> Reading | None:
             parts = draft.accelerators[-1].setdefault("mig", [])
             if isinstance(parts, list):
                 parts.append(entry)
-        elif i == len(lines) - 1 and re.match(r"\s*(?:GPU \d+:|MIG \S+\s+Device)", line):
+        elif i == len(lines) - 1 and draft.accelerators and re.match(r"\s*(?:GPU \d+:|MIG \S+\s+Device)", line):
             return _cut(command, "the list breaks off")
     return draft.done() if draft.accelerators else None
 
@@ -232,6 +280,22 @@ def versions(command: str, text: str) -> Reading | None:
     if "driver" not in draft.components:
         draft.status, draft.note = "failed", "the list breaks off"
     return draft.done() if draft.components else nothing(command, "no versions")
+
+
+def confidential(command: str, text: str) -> Reading | None:
+    """`nvidia-smi conf-compute -f`, `-grs`, `-e`: each `title: value` line; not-ready while the GPUs are not."""
+    found: dict[str, Json] = {}
+    for line in rows(text[:8000]):
+        match = re.match(r"\s*((?:CC|Confidential Compute)[A-Za-z ]{2,60}?)\s*:\s*(\S.*?)\s*$", line)
+        if match:
+            found[match.group(1).lower().replace(" ", "_")] = match.group(2)
+    if not found:
+        return None
+    draft = Draft(command)
+    draft.more["confidential"] = found
+    if any(str(value).lower().replace(" ", "-") == "not-ready" for value in found.values()):
+        draft.status, draft.note = "not-ready", "the GPUs do not take confidential work yet"
+    return draft.done()
 
 
 def dmon(command: str, text: str) -> Reading | None:

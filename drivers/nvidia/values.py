@@ -141,6 +141,10 @@ class Signs:
             self.critical |= word in ("reset", "reboot", "drain and reset", "gpu reset", "node reboot")
             self.warning |= word not in ("none", "reset", "reboot", "drain and reset", "gpu reset", "node reboot")
 
+    def unreadable(self, values: Iterable[str]) -> None:
+        """A value that the tool could not read (`ERR!` in the table, `Unknown Error` elsewhere)."""
+        self.warning |= any(value.strip(" []\n\t") in ("ERR!", "Unknown Error") for value in values)
+
     def count(self, value: str | None) -> None:
         """A count that shows that the field is there and says nothing bad by itself (retired pages)."""
         self.shown |= number(present(value)) is not None
