@@ -20,10 +20,12 @@ _LOG_LINE = re.compile(
 def read_version(command: str, text: str) -> Reading:
     """One version of the driver alone: `/sys/module/biren/version` or `modinfo -F version biren`."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
+    # the whole of modinfo has labels; its version line counts alone
+    lines = [line.removeprefix("version:").strip() for line in lines]
     versions = [line for line in lines if _VERSION.fullmatch(line)]
     if len(versions) == 1:
         return Reading("biren", command, "ok", components={"driver": versions[0].removeprefix("v")})
-    if not versions and any(word in line for line in lines[:20] for word in _MISSING):
+    if not versions and len(lines) <= 3 and any(word in line for line in lines for word in _MISSING):
         return Reading("biren", command, "driver-not-loaded")
     return unparsed("biren", command, "not one version")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from drivers.biren import host, query, suites, table
-from drivers.shell import refusal, words
+from drivers.shell import read_archive_check, read_modules, refusal, words
 from fleet.core.vendor import Reading, Status, unparsed
 
 
@@ -27,7 +27,7 @@ def _is_tool(command: str) -> bool:
 
 def _errors(text: str) -> Status | None:
     """What the library's named errors mean (BRML: 7 DRIVER_NOT_LOADED, 16 DRIVER_VERSION_MISMATCH, 17 IN_USE)."""
-    if len(text) > 4096 or "|" in text:
+    if len(text) > 4096 or "|" in text or _FOREIGN.search(text):
         return None
     lowered = re.sub(r"[_-]", " ", text.lower())
     for words_, status in _ERROR_WORDS:
@@ -36,13 +36,25 @@ def _errors(text: str) -> Status | None:
     return None
 
 
+_FOREIGN = re.compile(
+    r"nvidia|\bnvml|nvlink|nvswitch|\bdcgm|\bnpu\b|npu-smi|\bdcmi|metax|mx-?smi|hygon|\bhy-smi|\brocm|cnmon|cambricon"
+    r"|ixsmi|iluvatar|mthreads|efsmi|enflame|xpu-?smi|kunlun|ppu-smi",
+    re.I,
+)
 _ERROR_WORDS: tuple[tuple[str, Status], ...] = (
     ("driver not loaded", "driver-not-loaded"),
     ("driver is not loaded", "driver-not-loaded"),
     ("driver version mismatch", "driver-mismatch"),
+    ("library version mismatch", "driver-mismatch"),
     ("no devices were found", "no-devices"),
     ("no device found", "no-devices"),
     ("in use", "occupied"),
+    ("no permission", "permission-denied"),
+    ("not supported", "unsupported"),
+    ("gpu is lost", "device-lost"),
+    ("error while loading shared libraries", "tool-missing"),
+    ("library not found", "tool-missing"),
+    ("brml error", "failed"),
 )
 
 
@@ -50,6 +62,10 @@ def _host(program: str, command: str, text: str, rc: int | None) -> Reading | No
     """The reading of a command of the host; None when it is one of the vendor's tools."""
     if program in ("dmesg", "journalctl") or re.search(r"/(?:kern\.log|messages|syslog)\b", command):
         return host.read_kernel_log(command, text)
+    if program == "lsmod" or (program in ("cat", "grep") and "/proc/modules" in command):
+        return read_modules("biren", ("biren",), command, text)
+    if program.endswith(".run") and "--check" in command.split():
+        return read_archive_check("biren", command, text)
     if "/sys/module/" in command or program == "modinfo":
         return host.read_version(command, text)
     if program in ("modprobe", "insmod", "rmmod"):

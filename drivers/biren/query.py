@@ -18,6 +18,8 @@ _FIELDS = {
 _NUMBERS = {"index", "memory_used_mib", "memory_free_mib", "memory_total_mib", "temperature_c", "power_w",
             "utilization_percent"}  # fmt: skip
 _QUERY = re.compile(r"--query-gpu[= ](\S+)")
+_NOISE = re.compile(r"\s*\[?warning\b", re.I)
+_MAX = 1 << 20
 _UNIT = re.compile(r"\s*(?:MiB|MB|W|C|%)$")
 
 
@@ -29,8 +31,10 @@ def asked(command: str) -> list[str]:
 
 def read(command: str, text: str) -> Reading:
     """One accelerator for each line; a line with another number of fields makes the whole answer `unparsed`."""
+    if len(text) > _MAX:
+        return unparsed("biren", command, "longer than any answer of a query")
     fields = asked(command)
-    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    lines = [line.strip() for line in text.split("\n") if line.strip() and not _NOISE.match(line)]
     if lines and "noheader" not in command and _is_header(lines[0], fields):
         lines = lines[1:]
     cards: list[dict[str, Json]] = []

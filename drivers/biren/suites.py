@@ -52,7 +52,7 @@ def read_succl(command: str, text: str) -> Reading:
     measure: dict[str, Json] = {}
     for line in text.split("\n"):
         match = _ROW.match(line)
-        if not match or match[1] not in _COLLECTIVES:
+        if not match or (match[1] not in _COLLECTIVES and not _RATE.search(match[3])):
             continue
         name, passed = match[1], match[2] == "OK"
         rates = {key: float(raw) for key, raw in _RATE.findall(match[3])}

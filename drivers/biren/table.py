@@ -28,7 +28,11 @@ _ROWS = 3
 
 
 class Broken(Exception):
-    """The table is not one that can be read."""
+    """The table is not one that can be read. `at` = the first line that has nothing to do with it."""
+
+    def __init__(self, why: str, at: int = 0) -> None:
+        super().__init__(why)
+        self.at = at
 
 
 @dataclass
@@ -46,6 +50,8 @@ def read(command: str, text: str) -> Reading:
     """The last whole table; `unparsed` when there is none, or when a broken one stands before it.
 
     No count of cards is printed: only the frame of the table of processes behind it shows that none is missing.
+    A last table that breaks off with the text is a watch that was stopped; one that goes on after a line that does not
+    fit is another run, written at the same time.
     """
     lines = [line.strip() for line in text.split("\n")]
     starts = [i for i, line in enumerate(lines) if _BANNER.match(line)]
@@ -54,13 +60,13 @@ def read(command: str, text: str) -> Reading:
         try:
             table, end = _table(lines, start)
             if not table.cards:
-                raise Broken("the table holds no card")
+                raise Broken("the table holds no card", end)
             if not _FRAME.fullmatch(lines[end] if end < len(lines) else ""):
-                raise Broken("the table of processes does not follow: cards may be missing")
+                raise Broken("the table of processes does not follow: cards may be missing", end + 1)
         except Broken as broken:
-            if last is None or position + 1 < len(starts):
+            if last is None or position + 1 < len(starts) or any(lines[broken.at :]):
                 return unparsed("biren", command, str(broken))
-            break  # watch mode, stopped while it printed
+            break
         last = table
     if last is None:
         return unparsed("biren", command, "no table")
@@ -69,31 +75,42 @@ def read(command: str, text: str) -> Reading:
 
 def _table(lines: list[str], start: int) -> tuple[_Table, int]:
     """The table whose banner is at `start`, and the index of the line after it."""
-    at = start + 1
-    banner = _BANNER.match(lines[start])
-    if banner is None or at + _ROWS + 2 > len(lines) or not _RULE.fullmatch(lines[at]):
+    at = start + _ROWS + 3
+    try:
+        table, header = _head(lines[start:at])
+    except Broken as broken:
+        raise Broken(str(broken), at) from broken
+    seen: set[Json] = set()
+    while at < len(lines) and lines[at].startswith("|") and not _BANNER.match(lines[at]):
+        end = at + _ROWS + 1
+        try:
+            if end > len(lines) or not _RULE.fullmatch(lines[end - 1]):
+                raise Broken("a card breaks off")
+            card = _card(header, lines[at : end - 1])
+            if card["index"] in seen:
+                raise Broken("a card is printed twice")
+        except Broken as broken:
+            raise Broken(str(broken), end) from broken
+        seen.add(card["index"])
+        table.cards.append(card)
+        at = end
+    return table, at
+
+
+def _head(lines: list[str]) -> tuple[_Table, list[list[list[str]]]]:
+    """The banner's versions and the header's keys: banner, rule, three rows, double rule."""
+    banner = _BANNER.match(lines[0])
+    if banner is None or len(lines) < _ROWS + 3 or not _RULE.fullmatch(lines[1]):
         raise Broken("the banner breaks off")
     named = zip(("smi", "driver", "toolkit"), banner.groups(), strict=True)
     table = _Table({name: found for name, raw in named if (found := value(raw))})
-    header = [[_header(cell) for cell in _cells(line)] for line in lines[at + 1 : at + 1 + _ROWS]]
+    header = [[_header(cell) for cell in _cells(line)] for line in lines[2 : 2 + _ROWS]]
     keys = [key for row in header for cell in row for key in cell]
     if len(keys) != len(set(keys)) or not _NEEDED.issubset(keys) or len({len(row) for row in header}) != 1:
         raise Broken("the header is not one that is known")
-    at += 1 + _ROWS
-    if at >= len(lines) or not _DOUBLE.fullmatch(lines[at]):
+    if not _DOUBLE.fullmatch(lines[-1]):
         raise Broken("the header breaks off")
-    at += 1
-    seen: set[Json] = set()
-    while at < len(lines) and lines[at].startswith("|") and not _BANNER.match(lines[at]):
-        if at + _ROWS >= len(lines) or not _RULE.fullmatch(lines[at + _ROWS]):
-            raise Broken("a card breaks off")
-        card = _card(header, lines[at : at + _ROWS])
-        if card["index"] in seen:
-            raise Broken("a card is printed twice")
-        seen.add(card["index"])
-        table.cards.append(card)
-        at += _ROWS + 1
-    return table, at
+    return table, header
 
 
 def _cells(line: str) -> list[str]:

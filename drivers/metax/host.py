@@ -42,10 +42,12 @@ def read_flashed(command: str, text: str) -> Reading:
 
 def _one_version(command: str, text: str, component: str, missing: Status) -> Reading:
     lines = [line.strip() for line in text.split("\n") if line.strip()]
+    # the whole of modinfo has labels; its version line counts alone
+    lines = [line.removeprefix("version:").strip() for line in lines]
     versions = [line for line in lines if _VERSION.fullmatch(line)]
     if len(versions) == 1:
         return Reading("metax", command, "ok", components={component: versions[0].removeprefix("v")})
-    if any(word in line for line in lines[:20] for word in _MISSING) and not versions:
+    if len(lines) <= 3 and any(word in line for line in lines for word in _MISSING) and not versions:
         return Reading("metax", command, missing)
     return unparsed("metax", command, "not one version")
 

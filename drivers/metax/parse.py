@@ -6,7 +6,7 @@ import re
 
 from drivers.metax import document, grid, host, sections, table
 from drivers.metax.values import errors, plain
-from drivers.shell import refusal, words
+from drivers.shell import read_archive_check, read_modules, refusal, words
 from fleet.core.vendor import Reading, unparsed
 
 _LISTED = re.compile(r"^[ \t]*GPU#\d+\s.*Available", re.M)
@@ -35,6 +35,10 @@ def _host(program: str, command: str, text: str, rc: int | None) -> Reading | No
     """The reading of a command of the host; None when it is the vendor's tool."""
     if program in ("dmesg", "journalctl") or re.search(r"/(?:kern\.log|messages|syslog)\b", command):
         return host.read_kernel_log(command, text)
+    if program == "lsmod" or (program in ("cat", "grep") and "/proc/modules" in command):
+        return read_modules("metax", ("metax", "mxgvm"), command, text)
+    if program.endswith(".run") and "--check" in command.split():
+        return read_archive_check("metax", command, text)
     if "/sys/module/" in command:
         return host.read_module_version(command, text)
     if "/var/lib/fleet/metax/flashed" in command:

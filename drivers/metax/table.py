@@ -39,7 +39,9 @@ Header = list[list[str]]  # for each cell the keys of its values
 
 
 class Broken(Exception):
-    """The table is not one that can be read."""
+    """The table is not one that can be read. `at` = the line after the one that shows it."""
+
+    at = 0
 
 
 @dataclass
@@ -54,7 +56,11 @@ def looks_like(text: str) -> bool:
 
 
 def read(command: str, text: str) -> Reading:
-    """The last whole table; `unparsed` when there is none, or when a broken one stands before it."""
+    """The last whole table; `unparsed` when there is none, or when a broken one stands before it.
+
+    A last one that breaks off with the text is a watch that was stopped; one that goes on after a line that does not
+    fit is another run, written at the same time.
+    """
     lines = [line.strip() for line in text.split("\n")]
     starts = [i for i, line in enumerate(lines) if _BANNER.match(line)]
     last: _Table | None = None
@@ -62,21 +68,32 @@ def read(command: str, text: str) -> Reading:
     for position, start in enumerate(starts):
         attached = _count(lines[before:start])
         try:
-            table, before = _table(lines, start)
-            if not table.cards and attached != 0:
-                raise Broken("the table holds no card")
-            if attached is not None and attached != len(table.cards):
-                raise Broken(f"{attached} cards attached, {len(table.cards)} printed")
+            table, before = _whole(lines, start, attached)
         except Broken as broken:
-            if last is None or position + 1 < len(starts):
+            if last is None or position + 1 < len(starts) or any(lines[broken.at :]):
                 return unparsed("metax", command, str(broken))
-            break  # watch mode, stopped while it printed
+            break
         last = table
     if last is None:
         return unparsed("metax", command, "no table")
     if not last.cards:
         return Reading("metax", command, "no-devices", components=last.components)
     return Reading("metax", command, verdict(last.cards), components=last.components, accelerators=tuple(last.cards))
+
+
+def _whole(lines: list[str], start: int, attached: int | None) -> tuple[_Table, int]:
+    """The table whose banner is at `start`, with as many cards as are attached, and the index of the line after it."""
+    reader = _Lines(lines, start)
+    try:
+        table = _table(reader)
+        if not table.cards and attached != 0:
+            raise Broken("the table holds no card")
+        if attached is not None and attached != len(table.cards):
+            raise Broken(f"{attached} cards attached, {len(table.cards)} printed")
+    except Broken as broken:
+        broken.at = reader.at
+        raise
+    return table, reader.at
 
 
 def _count(lines: list[str]) -> int | None:
@@ -88,9 +105,8 @@ def _count(lines: list[str]) -> int | None:
     return found
 
 
-def _table(lines: list[str], start: int) -> tuple[_Table, int]:
-    """The table whose banner is at `start`, and the index of the line after it."""
-    reader = _Lines(lines, start)
+def _table(reader: _Lines) -> _Table:
+    """The table whose banner is the next line."""
     first, second = _BANNER.match(reader.next()), _STACK.match(reader.next())
     if not first or not second:
         raise Broken("the banner breaks off")
@@ -110,7 +126,7 @@ def _table(lines: list[str], start: int) -> tuple[_Table, int]:
             raise Broken("a card without an index of its own")
         seen.add(index)
         table.cards.append(card)
-    return table, reader.at
+    return table
 
 
 class _Lines:

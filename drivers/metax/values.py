@@ -15,6 +15,11 @@ _CONTAINER = "MetaX Sysfs File Unaccessible"  # a container without that device 
 _MISMATCH = "Driver And Vbios Compatibility Check Failed"
 _NO_DRIVER = "MetaX Kernel Driver Not Found"
 _STATE = re.compile(r"(Available|Not\s+Available)(?:\s*\((.*)\)?)?", re.I)
+_FOREIGN = re.compile(
+    r"nvidia|\bnvml|nvlink|nvswitch|\bdcgm|\bnpu\b|npu-smi|\bdcmi|biren|br-?smi|hygon|\bhy-smi|\brocm|cnmon|cambricon|moffett"
+    r"|ixsmi|iluvatar|mthreads|efsmi|enflame|xpu-?smi|kunlun|ppu-smi",
+    re.I,
+)
 _BLANKS = re.compile(r"[\u00a0\u2002-\u200a\u3000\t]")
 
 
@@ -77,9 +82,11 @@ def verdict(cards: list[Mapping[str, Json]] | list[dict[str, Json]]) -> Status:
 
 
 def errors(text: str) -> Status | None:
-    """The status when the tool printed nothing but an error of its own."""
+    """The status when the tool printed nothing but an error of its own, no table and no list of cards."""
     if re.search(r"^[ \t]*PARSE ERROR:", text, re.M):
         return "unsupported"
+    if re.search(r"^[ \t]*(?:\||GPU#)", text, re.M) or _FOREIGN.search(text):
+        return None
     lowered = text.lower()
     if _NO_DRIVER.lower() in lowered:
         return "driver-not-loaded"
