@@ -36,6 +36,7 @@ seen=$(cat /proc/sys/kernel/random/boot_id)
 [ "$seen" = "{boot}" ] || {{ echo other; exit 0; }}
 mark=/var/lib/fleet/asked-{boot}
 mkdir -p /var/lib/fleet
+find /var/lib/fleet -maxdepth 1 -name 'asked-*' -mtime +30 -exec rmdir {{}} + 2>/dev/null
 if ! mkdir "$mark" 2>/dev/null; then
     [ -n "$(find "$mark" -maxdepth 0 -mmin +2 2>/dev/null)" ] || {{ echo waiting; exit 0; }}
     touch "$mark"
@@ -133,11 +134,15 @@ def do(hands: Hands, act: Act) -> dict[str, Did]:
             results.update({name: _merge(did, priors.get(name), looked.get(name)) for name, did in done.items()})
     except FleetError as error:
         for name in act.subjects:
-            reason = f"{error.slug}: {error.what}" + (f" ({error.cause})" if error.cause else "")
-            results.setdefault(name, Did(Outcome("failed", reason, "operator", error.hint), looked.get(name)))
+            results.setdefault(name, Did(_told(error), looked.get(name)))
     for name in act.subjects:
         results.setdefault(name, Did(Outcome("ambiguous", "the step gave no result for this node")))
     return results
+
+
+def _told(error: FleetError) -> Outcome:
+    reason = f"{error.slug}: {error.what}" + (f" ({error.cause})" if error.cause else "")
+    return Outcome("failed", reason, "operator", error.hint)
 
 
 def _merge(did: Did, prior: Mapping[str, Json] | None, looked: Probed | None) -> Did:
@@ -303,8 +308,13 @@ def _reboot(hands: Hands, act: Act) -> dict[str, Did]:
             if cycle and (step.activation == "hands" or not hands.power.available(subject.node)):
                 results[name] = Did(_for_hands(act, name))
                 del pending[name]
-            elif _ask(hands, act, subject.node, boots[name], cycle=cycle):
-                asked.add(name)
+                continue
+            try:
+                if _ask(hands, act, subject.node, boots[name], cycle=cycle):
+                    asked.add(name)
+            except FleetError as error:  # of this node alone: the others of the chunk go on
+                results[name] = Did(_told(error))
+                del pending[name]
         if hands.clock() >= deadline:
             break
         if pending:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from fleet.core import planfile
 from fleet.core.budget import Limit, Verdict, admit
@@ -37,7 +37,7 @@ LEASE = table(tables.LeaseRow)
 COUNTER = table(tables.CounterRow)
 CONTROLLER = table(tables.ControllerRow)
 APPROVAL = table(tables.ApprovalRow)
-
+FORGOTTEN_S = 30 * 86400.0  # every command that drives a rollout is a controller: their rows must not pile up
 
 __all__ = ["Attempt", "Fenced", "Lease", "Result", "Rollout", "Rollouts", "Stored"]
 
@@ -99,7 +99,9 @@ class Rollouts:
             found = list(connection.execute(query))
         exact = [row for row in found if row.id == rollout]
         if len(exact or found) != 1 or not rollout:
-            raise NotFound(f"no rollout is called {rollout!r}", hint="fleet rollout list", slug="unknown-rollout")
+            several = len(found) > 1 and rollout != ""
+            what = f"several rollouts begin with {rollout!r}" if several else f"no rollout is called {rollout!r}"
+            raise NotFound(what, hint="fleet rollout list --all", slug="unknown-rollout")
         return rollout_rows.rollout((exact or found)[0])
 
     def rollouts(self, *, unfinished: bool = False) -> list[Rollout]:
@@ -350,16 +352,13 @@ class Rollouts:
                 select(LEASE))}  # fmt: skip
 
     def heartbeat(self, controller: str, version: str, now: float) -> None:
-        """Note that a controller is alive."""
+        """Note that a controller is alive. Those that have said nothing for `FORGOTTEN_S` are forgotten."""
+        alive = update(CONTROLLER).where(CONTROLLER.c.id == controller).values(heartbeat=now, version=version)
         with self.database.writing() as connection:
-            known = connection.execute(select(func.count()).where(CONTROLLER.c.id == controller)).scalar()
-            if known:
-                connection.execute(
-                    update(CONTROLLER).where(CONTROLLER.c.id == controller).values(heartbeat=now, version=version)
-                )
-            else:
+            if not connection.execute(alive).rowcount:
                 row = {"id": controller, "started": now, "heartbeat": now, "version": version}
                 connection.execute(insert(CONTROLLER), [row])
+                connection.execute(delete(CONTROLLER).where(CONTROLLER.c.heartbeat < now - FORGOTTEN_S))
 
 
 def _write(connection: Connection, rollout: str, task: NodeTask, more: Mapping[str, Any]) -> None:
