@@ -7,10 +7,12 @@ another name, hashed, synced and renamed, so a file under `blobs` is whole or wa
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
@@ -23,6 +25,8 @@ from fleet.core.errors import BadInput, FleetError, NotFound, Refused
 from fleet.core.vendor import ArtifactName
 
 _BLOCK = 1024 * 1024
+MAX_NAME = 240  # bytes of a name: with what the store adds, a file system takes 255
+_HEX = re.compile(r"[0-9a-f]{64}")
 _PARTIAL = (".part", ".partial", ".crdownload", ".tmp", ".fleet-part", ".aria2")
 
 
@@ -72,10 +76,15 @@ class ArtifactStore:
 
     def get(self, name: str) -> Artifact | None:
         """The artifact of that file name."""
+        if not file_name(name):
+            return None
         try:
-            raw = json.loads((self.folder / "names" / f"{name}.json").read_text())
-            return Artifact(**raw)
-        except FileNotFoundError:
+            raw = json.loads((self.folder / "names" / f"{name}.json").read_text(encoding="utf-8"))
+            found = Artifact(**raw)
+            if found.name != name or not isinstance(found.size, int) or not _HEX.fullmatch(str(found.sha256)):
+                raise ValueError("it speaks of another file")
+            return found
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, TypeError) as error:
             raise FleetError(
@@ -110,7 +119,7 @@ class ArtifactStore:
 
     def list(self) -> Iterator[Artifact]:
         """Every artifact, by name."""
-        for file in sorted((self.folder / "names").glob("*.json")):
+        for file in sorted((self.folder / "names").glob("[!.]*.json")):
             found = self.get(file.name.removesuffix(".json"))
             if found is not None:
                 yield found
@@ -120,13 +129,19 @@ class ArtifactStore:
     ) -> tuple[Artifact, bool]:
         """Take a copy of `file`: (artifact, whether it is new).
 
-        Raises BadInput for a file that is not there, empty, partial, changing, of no known name, or of another
-        `sha256` than given; Refused when another content has that name.
+        Raises BadInput for what is no regular file, is empty, partial or changing, of no known or no usable name, or of
+        another `sha256` than given; Refused when another content has that name.
         """
         name = file.name
         where = str(file)
+        if not file_name(name):
+            raise BadInput(
+                f"no file in the store can be called {name[:80]!r}", where=where,
+                hint=f"a name has up to {MAX_NAME} bytes, no blanks at its ends and nothing unprintable",
+                slug="unrecognised-artifact",
+            )  # fmt: skip
         wanted = sha256.lower().removeprefix("sha256:")
-        if wanted and not re.fullmatch(r"[0-9a-f]{64}", wanted):
+        if wanted and not _HEX.fullmatch(wanted):
             raise BadInput(f"{sha256!r} is no sha256: it has 64 hex digits", where=where, slug="bad-sha256")
         if name.endswith(_PARTIAL) or any(Path(f"{file}{end}").exists() for end in (".part", ".aria2")):
             raise BadInput(f"{name!r} is a partial download", where=where, hint="finish it first", slug="partial-file")
@@ -149,50 +164,58 @@ class ArtifactStore:
         what = {} if known is None else asdict(known)
         made = Artifact(name=name, sha256=digest, size=size, at=at, **what)
         note = self.folder / "names" / f"{name}.json"
-        note.parent.mkdir(parents=True, exist_ok=True)
-        _write(note, json.dumps(asdict(made), sort_keys=True, indent=1).encode())
+        try:
+            note.parent.mkdir(parents=True, exist_ok=True)
+            _write(note, json.dumps(asdict(made), sort_keys=True, indent=1).encode())
+        except OSError as error:
+            raise self._unstored(name, error) from error
         return made, True
+
+    def _unstored(self, name: str, error: OSError) -> FleetError:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return FleetError(
+            f"{name!r} could not be stored", where=str(self.folder), cause=error.strerror or str(error),
+            hint="check space and owner of the folder", slug="disk-full" if full else "store-unwritable",
+        )  # fmt: skip
 
     def _take(self, file: Path, wanted: str) -> tuple[str, int]:
         """Copy into `blobs`, hashing on the way: (hex digest, size)."""
-        where = str(file)
         blobs = self.folder / "blobs"
-        part = blobs / f".{os.getpid()}-{file.name}.fleet-part"
-        try:
-            blobs.mkdir(parents=True, exist_ok=True)
-            with file.open("rb") as source, part.open("wb") as target:
-                before = os.fstat(source.fileno())
-                seen, size = hashlib.sha256(), 0
-                while block := source.read(_BLOCK):
-                    seen.update(block)
-                    size += len(block)
-                    target.write(block)
-                target.flush()
-                os.fsync(target.fileno())
-                now = os.fstat(source.fileno())
-            if size == 0:
-                raise BadInput(f"{file.name!r} is empty", where=where, slug="partial-file")
-            if (before.st_size, before.st_mtime_ns) != (now.st_size, now.st_mtime_ns) or size != now.st_size:
-                raise BadInput(f"{file.name!r} is still being written", where=where, slug="partial-file")
-            digest = seen.hexdigest()
-            if wanted and digest != wanted:
-                raise BadInput(
-                    f"{file.name!r} has not the sha256 given", where=where, cause=f"it is {digest}",
-                    hint="copy it again from its source", slug="bad-sha256",
-                )  # fmt: skip
-            part.replace(blobs / digest)
-            _sync(blobs)
-        except FileNotFoundError as error:
-            raise BadInput(f"there is no file {where!r}", where=where, slug="no-such-file") from error
-        except OSError as error:
-            slug = "disk-full" if error.errno == 28 else "store-unwritable"
-            raise FleetError(
-                f"{file.name!r} could not be stored", where=str(self.folder), cause=error.strerror or str(error),
-                hint="check space and owner of the folder", slug=slug,
-            ) from error  # fmt: skip
-        finally:
-            with contextlib.suppress(OSError):
-                part.unlink()
+        part = blobs / f".{os.getpid()}.fleet-part"
+        with _regular(file) as source:
+            try:
+                blobs.mkdir(parents=True, exist_ok=True)
+                return self._copied(source, file, part, blobs, wanted)
+            except OSError as error:
+                raise self._unstored(file.name, error) from error
+            finally:
+                with contextlib.suppress(OSError):
+                    part.unlink()
+
+    def _copied(self, source: BinaryIO, file: Path, part: Path, blobs: Path, wanted: str) -> tuple[str, int]:
+        where = str(file)
+        with part.open("wb") as target:
+            before = os.fstat(source.fileno())
+            seen, size = hashlib.sha256(), 0
+            while block := source.read(_BLOCK):
+                seen.update(block)
+                size += len(block)
+                target.write(block)
+            target.flush()
+            os.fsync(target.fileno())
+            now = os.fstat(source.fileno())
+        if size == 0:
+            raise BadInput(f"{file.name!r} is empty", where=where, slug="partial-file")
+        if (before.st_size, before.st_mtime_ns) != (now.st_size, now.st_mtime_ns) or size != now.st_size:
+            raise BadInput(f"{file.name!r} is still being written", where=where, slug="partial-file")
+        digest = seen.hexdigest()
+        if wanted and digest != wanted:
+            raise BadInput(
+                f"{file.name!r} has not the sha256 given", where=where, cause=f"it is {digest}",
+                hint="copy it again from its source", slug="bad-sha256",
+            )  # fmt: skip
+        part.replace(blobs / digest)
+        _sync(blobs)
         return digest, size
 
     def _check(self, artifact: Artifact) -> Finding:
@@ -210,9 +233,16 @@ class ArtifactStore:
     def verify(self) -> Iterator[Finding]:
         """Hash everything again; report what no name points to as well."""
         used = set()
-        for artifact in self.list():
-            used.add(artifact.sha256)
-            yield self._check(artifact)
+        for note in sorted((self.folder / "names").glob("[!.]*.json")):
+            name = note.name.removesuffix(".json")
+            try:
+                artifact = self.get(name)
+            except FleetError as error:
+                yield Finding(name, "damaged", f"the store's note on it cannot be read: {error.cause}")
+                continue
+            if artifact is not None:
+                used.add(artifact.sha256)
+                yield self._check(artifact)
         for blob in sorted((self.folder / "blobs").glob("*")):
             if blob.name not in used:
                 yield Finding(blob.name, "left-over", "no artifact has this content")
@@ -221,10 +251,40 @@ class ArtifactStore:
 
     def find(self, name_or_digest: str) -> Artifact:
         """By file name or sha256; NotFound."""
-        for artifact in self.list():
-            if name_or_digest in (artifact.name, artifact.sha256):
-                return artifact
+        found = self.get(name_or_digest)
+        if found is not None:
+            return found
+        if _HEX.fullmatch(name_or_digest):
+            for artifact in self.list():
+                if artifact.sha256 == name_or_digest:
+                    return artifact
         raise NotFound(f"no artifact {name_or_digest!r}", hint="fleet artifact list", slug="unknown-artifact")
+
+
+def file_name(name: str) -> bool:
+    """Whether a file of the store may be called so: one word of a path that every tool can show and carry."""
+    return (
+        0 < len(name.encode("utf-8", "replace")) <= MAX_NAME
+        and name.isprintable()
+        and name == name.strip()
+        and "/" not in name
+        and not name.startswith(".")
+    )
+
+
+def _regular(file: Path) -> BinaryIO:
+    """A regular file (or a link to one), open for reading. Raises BadInput: a pipe or a device has no end."""
+    try:
+        handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # a pipe without a writer must not hold us up
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+        raise BadInput(f"there is no file {str(file)!r}", where=str(file), slug="no-such-file") from error
+    except OSError as error:
+        what = f"{file.name!r} cannot be read"
+        raise BadInput(what, where=str(file), cause=error.strerror or "", slug="no-such-file") from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise BadInput(f"{file.name!r} is no regular file", where=str(file), slug="no-such-file")
+    return os.fdopen(handle, "rb")
 
 
 def _write(file: Path, content: bytes) -> None:
@@ -267,6 +327,7 @@ def server(store: ArtifactStore, address: str = "127.0.0.1", port: int = 0) -> T
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        timeout = 60  # seconds for a client that says nothing
         server_version = "fleet"
 
         def log_message(self, format: str, *args: object) -> None:
@@ -285,6 +346,9 @@ def server(store: ArtifactStore, address: str = "127.0.0.1", port: int = 0) -> T
                 file = store.path(artifact).open("rb")
             except (NotFound, OSError):
                 self._plain(HTTPStatus.NOT_FOUND)
+                return
+            except FleetError:  # a damaged note: `verify` says which
+                self._plain(HTTPStatus.INTERNAL_SERVER_ERROR)
                 return
             with file:
                 size = os.fstat(file.fileno()).st_size

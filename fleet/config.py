@@ -13,8 +13,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from fleet.core.errors import BadInput, UsageError
+from fleet.core.model import LEVELS, Channel
 
 
 @dataclass(frozen=True)
@@ -55,16 +57,33 @@ class Settings:
         return Path(self.state_dir) / "evidence"
 
 
+_BOUNDS = {"fanout": (1, 4096), "probe_timeout": (1, 3600)}  # least and most
+_CHOICES = {"host_keys": ("pinned", "tofu"), "channel": get_args(Channel), "min_level": LEVELS}
+
+
 def _default_state_dir(env: Mapping[str, str]) -> str:
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         return "/var/lib/fleet"
-    return env.get("XDG_DATA_HOME", str(Path.home() / ".local/share")) + "/fleet"
+    return (env.get("XDG_DATA_HOME") or str(_home(env) / ".local/share")) + "/fleet"
+
+
+def _home(env: Mapping[str, str]) -> Path:
+    """The home folder; `/` for a user that has none, such as a container's."""
+    try:
+        return Path(env["HOME"]) if env.get("HOME") else Path.home()
+    except (RuntimeError, KeyError):
+        return Path("/")
 
 
 def _cast(name: str, value: object, where: str) -> object:
     kind = {f.name: f.type for f in dataclasses.fields(Settings)}.get(name)
     if kind is None:
         raise BadInput(f"unknown setting {name!r}", where=where, hint="fleet config show", slug="unknown-setting")
+    if isinstance(value, dict) or (isinstance(value, list) and not kind.startswith("tuple")):
+        raise BadInput(
+            f"setting {name!r} cannot be a {'table' if isinstance(value, dict) else 'list'}", where=where,
+            hint="fleet config show", slug="bad-setting",
+        )  # fmt: skip
     try:
         if kind == "bool":
             if isinstance(value, bool):
@@ -75,14 +94,38 @@ def _cast(name: str, value: object, where: str) -> object:
                 return False
             raise ValueError(value)
         if kind == "int":
-            return int(str(value))
+            least, most = _BOUNDS.get(name, (0, 10**9))
+            if isinstance(value, bool) or not least <= (number := int(str(value)[:20])) <= most:
+                raise ValueError(value)
+            return number
         if kind.startswith("tuple"):
             return (
                 tuple(str(v) for v in value) if isinstance(value, list) else tuple(filter(None, str(value).split(":")))
             )
     except ValueError:
-        raise BadInput(f"setting {name!r} cannot be {value!r}", where=where, slug="bad-setting") from None
-    return str(value)
+        kinds = {"bool": "yes or no", "int": "a whole number from {} to {}".format(*_BOUNDS.get(name, (0, 10**9)))}
+        said = kinds.get(str(kind), "a list")
+        raise BadInput(
+            f"setting {name!r} cannot be {str(value)[:80]!r}", where=where,
+            hint=f"it is {said}; fleet config show tells the others", slug="bad-setting",
+        ) from None  # fmt: skip
+    text = str(value)
+    allowed = _CHOICES.get(name)
+    if allowed is not None and text not in allowed:
+        raise BadInput(
+            f"setting {name!r} cannot be {text[:80]!r}", where=where, hint=f"it is {' or '.join(allowed)}",
+            slug="bad-setting",
+        )  # fmt: skip
+    if any(ord(c) < 32 or ord(c) == 127 for c in text):
+        raise BadInput(f"setting {name!r} holds a control character", where=where, slug="bad-setting")
+    return text
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a folder on the way may not be entered, or the name is too long
+        return False
 
 
 def load(flags: Mapping[str, object] | None = None, env: Mapping[str, str] | None = None) -> Settings:
@@ -97,17 +140,20 @@ def load_with_origins(
     env = os.environ if env is None else env
     values: dict[str, object] = {}
     origins: dict[str, str] = {}
-    home = env.get("XDG_CONFIG_HOME", str(Path.home() / ".config"))
+    home = env.get("XDG_CONFIG_HOME") or str(_home(env) / ".config")
     files = [Path("/etc/fleet/fleet.toml"), Path(home) / "fleet/fleet.toml"]
     if env.get("FLEET_CONFIG"):
         files.append(Path(env["FLEET_CONFIG"]))
-        if not files[-1].is_file():
-            raise UsageError(f"FLEET_CONFIG names {str(files[-1])!r}, which is no file", slug="bad-setting")
+        if not _is_file(files[-1]):
+            raise UsageError(
+                f"FLEET_CONFIG names {str(files[-1])!r}, which is no file", hint="unset FLEET_CONFIG, or mend it",
+                slug="bad-setting",
+            )  # fmt: skip
     for file in files:
-        if not file.is_file():
+        if not _is_file(file):
             continue
         try:
-            content = tomllib.loads(file.read_text())
+            content = tomllib.loads(file.read_text(encoding="utf-8-sig"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
             raise BadInput(f"not a readable settings file: {error}", where=str(file), slug="bad-setting") from error
         for name, value in content.items():

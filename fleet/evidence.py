@@ -8,6 +8,8 @@ or `replay` can never teach the matrix.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -19,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fleet.core.errors import NotFound
+from fleet.core.errors import FleetError, NotFound
 from fleet.core.model import Json, canonical
 
 Origin = Literal["hardware", "lab", "replay"]
@@ -65,19 +67,37 @@ class EvidenceStore:
         self.folder = folder
 
     def _file(self, run: str) -> Path:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", run):
-            raise NotFound(f"no run is called {run!r}", hint="fleet evidence list", slug="unknown-run")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", run):
+            raise NotFound(f"no run is called {run[:80]!r}", hint="fleet evidence list", slug="unknown-run")
         return self.folder / "runs" / f"{run}.jsonl"
 
     def append(self, run: str, at: str, origin: Origin, kind: str, body: Mapping[str, Json]) -> Record:
         """Add one record to a run and sync it. Safe against other processes that append to the same run."""
         file = self._file(run)
+        with self._told(file):
+            return self._append(file, at, origin, kind, body)
+
+    @contextlib.contextmanager
+    def _told(self, file: Path) -> Iterator[None]:
+        """Turn what the system says into one sentence."""
+        try:
+            yield
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise FleetError(
+                "the evidence could not be written" if error.errno != errno.EISDIR else "the evidence is no file",
+                where=str(file), cause=error.strerror or str(error),
+                hint="check space and owner of the folder; nothing that was written before is lost",
+                slug="disk-full" if full else "store-unwritable",
+            ) from error  # fmt: skip
+
+    def _append(self, file: Path, at: str, origin: Origin, kind: str, body: Mapping[str, Json]) -> Record:
         file.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             last, end = _tail(handle)
-            seq, prev = (0, FIRST) if last is None else (int(json.loads(last)["seq"]) + 1, _digest(last))
+            seq, prev = (0, FIRST) if last is None else (_seq(last, file) + 1, _digest(last))
             entry = {"seq": seq, "prev": prev, "at": at, "origin": origin, "kind": kind, "body": dict(body)}
             line = canonical(entry).encode()
             os.ftruncate(handle, end)  # what a crash left of a line
@@ -94,14 +114,19 @@ class EvidenceStore:
         """Keep an output; its digest. The same output twice is one file."""
         digest = _digest(data)
         file = self.folder / "blobs" / f"{digest.removeprefix('sha256:')}.z"
-        if not file.exists():
+        part = file.with_name(f".{file.name}.{os.getpid()}")
+        with self._told(file):
+            if file.exists():
+                return digest
             file.parent.mkdir(parents=True, exist_ok=True)
-            part = file.with_name(f".{file.name}.{os.getpid()}")
-            with part.open("wb") as out:
-                out.write(zlib.compress(data))
-                out.flush()
-                os.fsync(out.fileno())
-            part.replace(file)
+            try:
+                with part.open("wb") as out:
+                    out.write(zlib.compress(data))
+                    out.flush()
+                    os.fsync(out.fileno())
+                part.replace(file)
+            finally:
+                part.unlink(missing_ok=True)
         return digest
 
     def read_blob(self, digest: str) -> bytes:
@@ -111,6 +136,18 @@ class EvidenceStore:
         if not re.fullmatch(r"[0-9a-f]{64}", name) or not file.is_file():
             raise NotFound(f"no output {digest!r} is kept", slug="unknown-blob")
         return zlib.decompress(file.read_bytes())
+
+    def find(self, beginning: str) -> str:
+        """The run of that id, or the only one whose id begins so. NotFound."""
+        known = self.runs()
+        found = [run for run in known if run.startswith(beginning)] if beginning else []
+        if beginning in found or len(found) == 1:
+            return beginning if beginning in found else found[0]
+        cause = f"so begin {', '.join(found[:5])}" if found else ""
+        what = (
+            f"no run is called {beginning[:80]!r}" if not found else f"{beginning!r} is the beginning of several runs"
+        )
+        raise NotFound(what, cause=cause, hint="fleet evidence list", slug="unknown-run")
 
     def runs(self) -> list[str]:
         """Ids of the runs, in order."""
@@ -129,7 +166,11 @@ class EvidenceStore:
         file = self._file(run)
         if not file.is_file():
             raise NotFound(f"no run is called {run!r}", hint="fleet evidence list", slug="unknown-run")
-        return file.read_bytes().split(b"\n")[:-1]
+        try:
+            return file.read_bytes().split(b"\n")[:-1]
+        except OSError as error:
+            what = f"the evidence of {run} cannot be read"
+            raise FleetError(what, where=str(file), cause=error.strerror or "", slug="system-error") from error
 
     def verify(self, run: str) -> Verdict:
         """Whether the chain is whole, each line canonical, and each output that is still kept the one named."""
@@ -153,6 +194,17 @@ class EvidenceStore:
         except zlib.error:
             return f"output {output} is damaged"
         return "" if _digest(data) == output else f"output {output} was changed"
+
+
+def _seq(line: bytes, file: Path) -> int:
+    """The sequence number of the last record; a chain that was broken by hand takes no further record."""
+    try:
+        return int(json.loads(line)["seq"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FleetError(
+            "the last record of the evidence cannot be read: it was edited", where=str(file),
+            hint=f"fleet evidence verify {file.stem}", slug="evidence-broken",
+        ) from error  # fmt: skip
 
 
 def _flaw(line: bytes, seq: int, prev: str) -> str:

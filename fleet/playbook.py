@@ -205,10 +205,12 @@ class AnsiblePlaybook:
         import ansible_runner
 
         known_hosts = folder / "known_hosts"
-        names = [node.name for node in nodes]
+        trusted = {node.name: keys[node.name] for node in nodes}
         if self.settings.ssh_bastion:
-            names.append(Jump.parse(self.settings.ssh_bastion).host)
-        known_hosts.write_text("".join(f"{name} {keys[name]}\n" for name in names if keys.get(name)))
+            jump = Jump.parse(self.settings.ssh_bastion, self.settings.ssh_bastion_key)
+            if key := keys.get(jump.host, "") or jump.key:
+                trusted[jump.host] = key
+        known_hosts.write_text("".join(f"{name} {key}\n" for name, key in trusted.items()))
         (folder / "ansible.cfg").write_text("")  # nobody's own settings
         self._wrapper(folder / "bin")
         extra: dict[str, Any] = {
@@ -268,10 +270,10 @@ class AnsiblePlaybook:
 
     def _jump(self, known_hosts: Path) -> str:
         """The ssh to the bastion; its host key is checked under its host name, like a node's under its name."""
-        jump = Jump.parse(self.settings.ssh_bastion, self.settings.ssh_key)
+        jump, key = Jump.parse(self.settings.ssh_bastion), self.settings.ssh_key
         argv = ["ssh", "-F", "/dev/null", "-o", f"UserKnownHostsFile={known_hosts}", "-o", "BatchMode=yes"]
         argv += ["-o", "StrictHostKeyChecking=yes", "-o", f"HostKeyAlias={jump.host}", "-p", str(jump.port)]
-        argv += [*(("-i", jump.key) if jump.key else ()), *(("-l", jump.user) if jump.user else ()), "-W"]
+        argv += [*(("-i", key) if key else ()), "-l", jump.user or self.settings.ssh_user, "-W"]
         return f"{shlex.join(argv)} '[%h]:%p' {shlex.quote(jump.host)}"
 
     def _env(self, folder: Path, control: Path) -> dict[str, str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from drivers.text import clean
-from fleet.core.model import Accelerator, ComponentFact, Facts, Node, digest
+from fleet.core.model import Accelerator, ComponentFact, Facts, Node, canonical, digest
 from fleet.core.vendor import Gathered, PciDevice, Probe, Reading, Seen, Vendor, unparsed
 from fleet.remote import Answer, Frame, Phase, Section, Transport, build, parse, sweep
 from fleet.remote import ground as grounds
@@ -185,6 +185,10 @@ def _with_facts(
         boot_id=ground.boot_id,
         at=at,
     )
+    try:
+        canonical(facts.content()).encode()
+    except UnicodeEncodeError:  # half a character, smuggled in by an escape: no database takes it
+        return replace(base, outcome="garbled", detail="it says text that is no text (half a surrogate pair)", raw=raw)
     return replace(
         base,
         outcome="partial" if wanting else "answered",
@@ -241,7 +245,7 @@ def _read(vendor: Vendor, item: Probe, frame: Frame | None) -> tuple[Reading, st
         note = f"{item.name}: more output than fleet reads"
         return unparsed(vendor.name, command, note), note
     text = clean(frame.output)
-    if text is None:
+    if text is None or "\0" in text:
         return unparsed(vendor.name, command, "the output is binary"), f"{item.name}: the output is binary"
     try:
         return vendor.read(command, text, frame.rc), ""

@@ -30,7 +30,7 @@ def add(ctx: click.Context, files: tuple[Path, ...], sha256: str | None, replace
     if sha256 and len(files) > 1:
         raise errors.UsageError("--sha256 speaks of one file", hint="add the files one by one")
     for file in files:
-        if file.is_dir():
+        if _is_folder(file):
             inside = [one for one in sorted(file.iterdir()) if one.is_file() and store.recognise(one.name)]
             if not inside:
                 raise errors.BadInput(
@@ -43,6 +43,13 @@ def add(ctx: click.Context, files: tuple[Path, ...], sha256: str | None, replace
             what = f"{made.vendor} {made.component} {made.version}".strip() or "unrecognised"
             say(f"{'added' if new else 'already there'}: {made.name} ({what}, sha256 {made.sha256[:12]}…)")
     return errors.DONE
+
+
+def _is_folder(file: Path) -> bool:
+    try:
+        return file.is_dir()
+    except (OSError, ValueError):  # a name that is too long, or holds a zero byte
+        return False
 
 
 @artifact.command("list")

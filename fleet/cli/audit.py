@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from fleet.cli.given import given
 from fleet.cli.output import document, emit, output_option, say, table
 from fleet.cli.selection import Pick, now, opened, operator, selecting
 from fleet.core import errors
@@ -134,10 +133,10 @@ def _baseline(word: str, inventory: Inventory) -> Baseline:
     if word in known:
         return known[word]
     try:
-        data = sys.stdin.buffer.read() if word == "-" else Path(word).read_bytes()
-    except OSError as error:
-        if looks_like_file:
-            raise errors.BadInput(f"the baseline cannot be read: {error.strerror}", where=word) from error
+        data = given(word, 4 * 1024 * 1024)
+    except errors.BadInput as error:
+        if looks_like_file or error.slug == "too-large":
+            raise
         raise errors.NotFound(
             f"there is no baseline {word!r}, and no file of that name", hint="fleet stack list",
             slug="unknown-baseline",

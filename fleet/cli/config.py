@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import re
 
 import click
 
@@ -43,6 +44,7 @@ def _shown(value: object) -> str:
 
 
 def _without_password(url: str) -> str:
+    url = re.sub(r"(?i)([?&][^=&]*(?:password|passfile|secret)[^=&]*=)[^&]*", r"\1***", url)
     scheme, separator, rest = url.partition("://")
     userinfo, at, host = rest.rpartition("@")
     if not at:

@@ -53,7 +53,7 @@ def current(ctx: click.Context, output: str) -> None:
 
 
 @db.command()
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="So many, the newest first.")
+@click.option("--limit", type=click.IntRange(1, 10**6), default=100, show_default=True, help="So many, newest first.")
 @output_option("table", "json", "yaml", "jsonl")
 @click.pass_context
 def log(ctx: click.Context, limit: int, output: str) -> None:

@@ -50,10 +50,11 @@ def list_(ctx: click.Context, output: str) -> int:
 @output_option("table", "json", "yaml", "jsonl")
 @click.pass_context
 def show(ctx: click.Context, run: str, node: str | None, seq: int | None, output: str) -> int:
-    """The records of a run."""
+    """The records of a run. RUN may be the beginning of its id, where no other begins so."""
     from fleet.evidence import EvidenceStore
 
     store = EvidenceStore(settings(ctx).evidence_dir)
+    run = store.find(run)
     records = [r for r in store.records(run) if node is None or r.body.get("node", r.body.get("name")) == node]
     if seq is not None:
         named = next((str(r.body.get("output") or "") for r in records if r.seq == seq), "")
@@ -76,6 +77,11 @@ def show(ctx: click.Context, run: str, node: str | None, seq: int | None, output
         )  # fmt: skip
     else:
         emit(document("Evidence", {"run": run, "records": [vars(record).copy() for record in records]}), output)
+    if not store.verify(run).ok:
+        raise errors.CheckFailed(
+            f"the evidence of {run} is not whole: more may have been there", hint=f"fleet evidence verify {run}",
+            slug="evidence-broken",
+        )  # fmt: skip
     return errors.DONE
 
 
@@ -88,7 +94,7 @@ def verify(ctx: click.Context, runs: tuple[str, ...], output: str) -> int:
     from fleet.evidence import EvidenceStore
 
     store = EvidenceStore(settings(ctx).evidence_dir)
-    verdicts = [store.verify(run) for run in runs or store.runs()]
+    verdicts = [store.verify(run) for run in ([store.find(run) for run in runs] or store.runs())]
     if output == "table":
         for verdict in verdicts:
             torn = "; its last line was cut off by a crash" if verdict.torn else ""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
+import io
 import os
 import sys
+import traceback
 from typing import Any
 
 import click
@@ -29,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "evidence": ("fleet.cli.evidence", "evidence", "What was done and seen, chained by digests."),
     "vendor": ("fleet.cli.vendor", "vendor", "The vendors known, and how an output of theirs is read."),
     "lab": ("fleet.cli.lab", "lab", "Simulated nodes to rehearse on (Linux, root)."),
+    "doctor": ("fleet.cli.doctor", "doctor", "Is this controller fit: database, key, Ansible, folders, tables."),
     "db": ("fleet.cli.db", "db", "The inventory database: upgrade, current."),
     "config": ("fleet.cli.config", "config", "The settings in force and where they come from."),
     "completion": ("fleet.cli.config", "completion", "Shell completion for bash, zsh, fish."),
@@ -70,9 +75,16 @@ def fleet(ctx: click.Context, db: str | None, state_dir: str | None, vendor_path
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command and exit with its status (table: fleet.core.errors)."""
-    args = sys.argv[1:] if argv is None else argv
+    args = list(sys.argv[1:] if argv is None else argv)
+    _tolerant(sys.stdout, sys.stderr)
+    code: Any
     try:
-        code: Any = fleet.main(args=args, prog_name="fleet", standalone_mode=False)
+        fleet._main_shell_completion({}, "fleet")
+        # Not `fleet.main`: it would end a closed pipe with an exit status of its own.
+        with fleet.make_context("fleet", args) as ctx:
+            code = fleet.invoke(ctx)
+    except click.exceptions.Exit as end:
+        code = end.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         error.show(file=sys.stdout)
         code = errors.DONE
@@ -82,20 +94,59 @@ def main(argv: list[str] | None = None) -> None:
         message = error.format_message()
         print_error(errors.UsageError(message, hint=_help_hint(error), slug="usage"), args)
         code = errors.USAGE
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt, EOFError):
         from fleet.cli.output import print_error
 
         print_error(errors.Interrupted("stopped by the operator", hint="run the same command again"), args)
         code = errors.INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         code = errors.DONE
     except errors.FleetError as error:
         from fleet.cli.output import print_error
 
         print_error(error, args)
         code = error.exit_code
+    except Exception as error:
+        from fleet.cli.output import print_error
+
+        if os.environ.get("FLEET_DEBUG"):
+            raise
+        print_error(_unexpected(error), args)
+        code = errors.FAILED
     sys.exit(code if isinstance(code, int) else errors.DONE)
+
+
+def _tolerant(*streams: Any) -> None:
+    """A character that the terminal's encoding lacks is written as an escape, not answered with an exception."""
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """What is still to be written to standard output goes nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _unexpected(error: Exception) -> errors.FleetError:
+    """An exception that nobody meant to raise, in a sentence: a fault of the system, or else of fleet."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        _drop_output()
+        what = f"no space is left for {error.filename!r}" if error.filename else "the output could not be written whole"
+        return errors.FleetError(what, cause=error.strerror or "", hint="free some space: df -h", slug="disk-full")
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return errors.FleetError(
+            "the system refused a file", where=str(error.filename), cause=error.strerror,
+            hint="look at its owner, mode and file system", slug="system-error",
+        )  # fmt: skip
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "site-packages" not in frame.filename]
+    at = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
+    return errors.FleetError(
+        "fleet came upon something it was not made for", where=at, cause=f"{type(error).__name__}: {error}",
+        hint="FLEET_DEBUG=1 before the same command shows all of it; please report it", slug="internal",
+    )  # fmt: skip
 
 
 def _help_hint(error: click.ClickException) -> str:

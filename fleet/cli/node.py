@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from fleet.cli.given import given
 from fleet.cli.output import document, emit, output_option, say, table
 from fleet.cli.selection import MANY, Pick, confirm, now, opened, operator, selecting, yes_option
 from fleet.cli.trust import fingerprint, trust
+from fleet.cli.waiting import why
 from fleet.core import errors
 from fleet.core.model import LIFECYCLES
 from fleet.core.nodeset import fold
@@ -27,7 +28,7 @@ EXPORTS = ("yaml", "csv", "ansible")
 
 @click.group()
 def node() -> None:
-    """The inventory: add, import, list, show, label, hold, trust."""
+    """The inventory: add, import, list, show, why, label, hold, trust."""
 
 
 # --- in and out -----------------------------------------------------------------------------------------------------
@@ -85,10 +86,7 @@ def import_(ctx: click.Context, file: str, form: str | None, update: bool, dry_r
     """Add the nodes of FILE (YAML, CSV or an Ansible inventory; - reads stdin): all of them, or none."""
     from fleet.inventory import intake, record
 
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        raise errors.BadInput(f"the file cannot be read: {error.strerror}", where=file) from error
+    data = given(file, intake.MAX_BYTES)
     path = "stdin" if file == "-" else file
     entries = intake.read(data, path, form)
     beside = [name for name in ("group_vars", "host_vars") if file != "-" and (Path(file).parent / name).is_dir()]
@@ -304,6 +302,12 @@ def hold(ctx: click.Context, pick: Pick, why: str, until: str | None, yes: bool)
         end = record.until(until or "")
     except ValueError as error:
         raise errors.BadInput(f"--until cannot be {until!r}: {error}") from None
+    try:
+        why = record.checked_text(why)
+    except ValueError as error:
+        raise errors.BadInput(f"--why cannot be {why[:80]!r}: {error}") from None
+    if not why:
+        raise errors.BadInput("--why is empty: whoever finds the hold wants the reason")
     if end and end <= now():
         raise errors.BadInput(f"--until {until!r} is in the past")
     detail = {"why": why, "until": end}
@@ -382,3 +386,4 @@ def _pairs(words: Iterable[str]) -> dict[str, str]:
 
 
 node.add_command(trust)
+node.add_command(why)

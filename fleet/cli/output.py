@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
-import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -16,6 +16,8 @@ from fleet.core.errors import FleetError
 
 API_VERSION = "fleet/v1"
 FORMATS = ("table", "wide", "json", "yaml", "name", "jsonl")
+_BLANKS = "\u3000\u00a0"  # blanks in Chinese and in French texts
+_LONGEST = 1200  # characters of one part of an error
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -56,24 +58,47 @@ def width(text: str) -> int:
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
+def printable(text: str) -> str:
+    """Text for one line of a terminal: what would move its cursor, change its colours or its order is shown escaped."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in _BLANKS else repr(c)[1:-1] for c in text)
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Columns padded by terminal cells, never cut; two blanks between them, none at the end of a line."""
-    lines = [[str(cell) for cell in row] for row in (header, *rows)]
+    lines = [[printable(str(cell)) for cell in row] for row in (header, *rows)]
     widths = [max(width(line[i]) for line in lines) for i in range(len(header))]
     for line in lines:
         click.echo("  ".join(cell + " " * (w - width(cell)) for cell, w in zip(line, widths, strict=True)).rstrip())
 
 
 def print_error(error: FleetError, args: Sequence[str] = ()) -> None:
-    """`error:`, `cause:`, `hint:` on stderr; a JSON document too when the command was asked for JSON."""
-    where = f" ({error.where})" if error.where else ""
-    click.echo(f"error: {error.what}{where} [{error.slug}]", err=True)
-    if error.cause:
-        click.echo(f"cause: {error.cause}", err=True)
-    if error.hint:
-        click.echo(f"hint: {error.hint}", err=True)
-    if any(a in {"-ojson", "--output=json"} for a in args) or any(
-        a in {"-o", "--output"} and b == "json" for a, b in itertools.pairwise(args)
-    ):
-        json.dump(document("Error", error.as_dict()), sys.stdout, ensure_ascii=False)
-        sys.stdout.write("\n")
+    """`error:`, `cause:`, `hint:` on stderr; a document too when the command was asked for one."""
+    where = f" ({_short(error.where)})" if error.where else ""
+    hint = error.hint or f"fleet help {error.slug}"
+    lines = [f"error: {_short(error.what)}{where} [{error.slug}]"]
+    lines += [f"cause: {_short(error.cause)}"] if error.cause else []
+    with contextlib.suppress(OSError):  # nobody can be told where even standard error is gone
+        click.echo("\n".join([*lines, f"hint: {_short(hint)}"]), err=True)
+    form = _asked_for(args)
+    if form:
+        body = document("Error", {**error.as_dict(), "hint": hint})
+        with contextlib.suppress(OSError):
+            if form == "yaml":
+                emit(body, form)
+            else:
+                click.echo(json.dumps(body, ensure_ascii=False))
+
+
+def _asked_for(args: Sequence[str]) -> str:
+    """The document form that `-o` names; "" when it names none."""
+    given = [b for a, b in itertools.pairwise(args) if a in ("-o", "--output")]
+    given += [a.removeprefix("-o") for a in args if a.startswith("-o")]
+    given += [a.removeprefix("--output=") for a in args if a.startswith("--output=")]
+    return next((form for form in given if form in ("json", "jsonl", "yaml")), "")
+
+
+def _short(text: str) -> str:
+    text = printable(text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"

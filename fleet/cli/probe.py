@@ -188,9 +188,15 @@ class _Book:
             self.write()
 
     def write(self) -> None:
-        if self._facts:
-            self._inventory.record(self._facts, self._raw)
+        facts, raw = self._facts, self._raw
         self._facts, self._raw = [], {}
+        if not facts:
+            return
+        try:
+            self._inventory.record(facts, raw)
+        except errors.NotFound:  # somebody removed a node while it was looked at: the others are recorded
+            there = {node.name for node in self._inventory.nodes()}
+            self._inventory.record([fact for fact in facts if fact.node in there], raw)
 
 
 class _Progress:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -43,8 +42,8 @@ def trust(ctx: click.Context, pick: Pick, key: str | None, replace: bool, forget
             return
         if key is not None and len(nodes) != 1:
             raise errors.UsageError("--key is for one node")
-        found, silent = ({names[0]: _checked_key(key)}, {}) if key is not None else _fetched(nodes, in_force)
         known = inventory.host_keys()
+        found, silent = ({names[0]: _checked_key(key)}, {}) if key is not None else _fetched(nodes, in_force, known)
         new = {name: text for name, text in found.items() if known.get(name) != text}
         changed = [name for name in new if name in known]
         if found:
@@ -69,7 +68,9 @@ def trust(ctx: click.Context, pick: Pick, key: str | None, replace: bool, forget
             raise errors.NodesFailed(f"no host key came from {fold(silent)}", slug="nodes-silent")
 
 
-def _fetched(nodes: Sequence[Node], in_force: Settings) -> tuple[dict[str, str], dict[str, str]]:
+def _fetched(
+    nodes: Sequence[Node], in_force: Settings, known: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
     """(node -> its key, node -> why there is none), some at a time."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -78,7 +79,7 @@ def _fetched(nodes: Sequence[Node], in_force: Settings) -> tuple[dict[str, str],
     found: dict[str, str] = {}
     silent: dict[str, str] = {}
     with ThreadPoolExecutor(max_workers=max(1, min(in_force.fanout, len(nodes)))) as pool:
-        futures = {each.name: pool.submit(fetch_host_key, each, in_force) for each in nodes}
+        futures = {each.name: pool.submit(fetch_host_key, each, in_force, known) for each in nodes}
         for name, future in futures.items():
             try:
                 found[name] = future.result()
@@ -89,16 +90,14 @@ def _fetched(nodes: Sequence[Node], in_force: Settings) -> tuple[dict[str, str],
 
 def _checked_key(text: str) -> str:
     """The type and the base64 of a public key; a comment is dropped. Raises BadInput."""
-    words = text.split()
+    from fleet.remote import hostkey
+
     try:
-        blob = base64.b64decode(words[1], validate=True)
-        size = int.from_bytes(blob[:4], "big")
-        right = blob[4 : 4 + size] == words[0].encode()
-    except (IndexError, binascii.Error):
-        right = False
-    if not right:
-        raise errors.BadInput("--key is no public key", hint="'ssh-ed25519 AAAA…', as in /etc/ssh/ssh_host_*_key.pub")
-    return f"{words[0]} {words[1]}"
+        return hostkey.parse(text)
+    except errors.BadInput as error:
+        raise errors.BadInput(
+            "--key is no public key", hint="'ssh-ed25519 AAAA…', as in /etc/ssh/ssh_host_*_key.pub", slug=error.slug
+        ) from None
 
 
 def fingerprint(key: str) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import click
 
 import drivers
+from drivers.text import MAX_BYTES
+from fleet.cli.given import given
 from fleet.cli.output import document, emit, output_option, settings, table
-from fleet.core import errors
 from fleet.core.vendor import Vendor
 
 
@@ -72,20 +71,11 @@ def parse(ctx: click.Context, name: str, file: str, command: str, rc: int | None
     """Read an output of a vendor's tool as a probe would. FILE `-` is standard input."""
     vendor_path = settings(ctx).vendor_path
     drivers.get(name, vendor_path)  # an unknown vendor is reported before a file is asked for
-    reading = drivers.read_output(name, command, _bytes(file), rc, vendor_path).as_dict()
+    reading = drivers.read_output(name, command, given(file, MAX_BYTES), rc, vendor_path).as_dict()
     if output != "table":
         emit(document("Reading", reading), output)
         return
     table(["FIELD", "VALUE"], _lines(reading))
-
-
-def _bytes(file: str) -> bytes:
-    if file == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise errors.BadInput(f"{file!r} cannot be read: {error.strerror}", where=file, slug="no-file") from error
 
 
 def _lines(reading: dict[str, Any]) -> Iterable[tuple[str, str]]:

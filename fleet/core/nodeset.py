@@ -21,8 +21,9 @@ MAX_NAMES = 1_000_000  # a slip such as [1-9999999999] must not fill the memory
 _NAME = re.compile(r"[\w.-]*")  # letters of any script: racks and labels have Chinese names too
 _GROUP = re.compile(r"[\w.:*/-]*")
 # Only ASCII digits count as numbers: full-width ones would not come back as they were.
-_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+)(?:/([0-9]+))?)?")
-_DIGITS = re.compile(r"([0-9]+)")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?:/([0-9]{1,18}))?)?")
+_DIGITS = re.compile(r"([0-9]{1,18})")  # a longer number is several: no name has one, and int() has its limits
+MAX_LENGTH = 255  # characters of one name
 
 Groups = Callable[[str], Iterable[str]]
 
@@ -126,6 +127,8 @@ def _pattern(pattern: str, text: str, allowed: re.Pattern[str] = _NAME) -> list[
         names = [name + option for name in names for option in options]
     if names == [""]:
         raise _bad(text, "a name is missing")
+    if len(names[0]) > MAX_LENGTH:
+        raise _bad(text, f"a name has at most {MAX_LENGTH} characters")
     return names
 
 
@@ -144,6 +147,8 @@ def _ranges(ranges: str, pattern: str, text: str) -> list[str]:
         if (int(last) - int(first)) // step >= MAX_NAMES:
             raise _bad(text, f"{pattern!r} is more than {MAX_NAMES} names")
         numbers += [str(n).zfill(width) for n in range(int(first), int(last) + 1, step)]
+        if len(numbers) > MAX_NAMES:
+            raise _bad(text, f"{pattern!r} is more than {MAX_NAMES} names")
     return numbers
 
 

@@ -29,6 +29,7 @@ Scheme: TypeAlias = Callable[[str], str]
 FIELDS = ("name", "arch", *DOMAINS, "state", "hold", "vendor", "model", "count", "os_version")
 _SYMBOLS = ("==", "!=", "<=", ">=", "=", "!", "<", ">", "(", ")", ",")
 _KEY = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
 # Kubernetes allows ASCII letters only; sites name racks and owners in Chinese too, so any letter is a letter here.
 _VALUE = re.compile(r"(?:\w(?:[\w.-]{0,61}\w)?)?")
 
@@ -59,7 +60,7 @@ class Requirement:
                 return version.Range.parse(self.operator + self.values[0]).contains(value, scheme(self.key))
             except BadInput:
                 return False  # the node's version does not follow its scheme: it cannot be compared
-        return re.fullmatch(r"-?\d+", value) is not None and _ordered(int(value), self.operator, int(self.values[0]))
+        return _WHOLE.fullmatch(value) is not None and _ordered(int(value), self.operator, int(self.values[0]))
 
     def __str__(self) -> str:
         if self.operator == "exists":
@@ -210,7 +211,7 @@ class _Parser:
                 version.Range.parse(operator + bound)
             except BadInput:
                 raise self._wrong("a version") from None
-        elif not re.fullmatch(r"-?\d+", bound):
+        elif not _WHOLE.fullmatch(bound):
             raise self._wrong("a whole number")
         self.next += 1
         return Requirement(key, _comparison(operator), (bound,))

@@ -45,7 +45,8 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = _checked(url)
         self.dialect = self.url.get_backend_name()
-        self.shown = self.url.render_as_string(hide_password=True)
+        hidden = {key: "***" for key in self.url.query if "password" in key.lower()}
+        self.shown = self.url.update_query_dict(hidden).render_as_string(hide_password=True)
         # hide_parameters: an error must not print a thousand bound rows, nor the secrets that may be in them.
         more: dict[str, Any] = {"hide_parameters": True, "json_serializer": canonical}
         reading: dict[str, Any] = {}

@@ -89,7 +89,10 @@ def _yaml(tree: Tree, path: str) -> list[Entry]:
         found = dict(tree.items())
         for key in found:
             if key not in ("apiVersion", "kind", "nodes"):
-                raise unknown_field(str(key), path, found[key].line, "top-level key")
+                raise BadInput(
+                    f"top-level key {key!r} is not known", where=f"{path}:{found[key].key_line}",
+                    hint="there can be apiVersion, kind and nodes", slug="unknown-field",
+                )  # fmt: skip
         kind = found["kind"].value() if "kind" in found else "NodeList"
         if kind != "NodeList":
             raise BadInput(f"field 'kind' is {kind!r}, not 'NodeList'", where=f"{path}:{found['kind'].line}")

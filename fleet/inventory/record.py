@@ -8,7 +8,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from fleet.core import selector
@@ -22,6 +22,9 @@ _OTHER_NAMES = {"state": "lifecycle", "host": "address", "ip": "address"}
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?")
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,62})(?:\.[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,62}))*\.?")
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.@\\-]{0,63}")
+# Control characters, those that reverse or hide text, halves of characters: none can be shown, or stored everywhere.
+_STRANGE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+MAX_TEXT = 4096
 _ARCHES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
 
@@ -143,26 +146,29 @@ def _node(entry: Entry, path: str, stored: Mapping[str, Node]) -> Node:
 # --- one function a field: a value as written -> as stored, ValueError with the reason -----------------------------
 
 
-def _text(value: Any) -> str:
+def checked_text(value: Any) -> str:
+    """Text that can be shown on one line and stored. Raises ValueError with the reason."""
     if not isinstance(value, str):
         if value is None:
             raise ValueError("nothing is given: is the file only half written?")
         kind = "a list or mapping" if isinstance(value, list | dict) else "a number or yes/no: put it in quotes"
         raise ValueError(f"it must be text, not {kind}")
-    if any(ord(c) < 32 or ord(c) == 127 for c in value):
-        raise ValueError("it holds a control character")
+    if not value.isprintable() and (strange := next((c for c in value if _STRANGE.match(c)), "")):
+        raise ValueError(f"it holds a control character, {strange!r}")
+    if len(value) > MAX_TEXT:
+        raise ValueError(f"it is longer than {MAX_TEXT} characters")
     return value.strip()
 
 
 def _name(value: Any) -> str:
-    text = _text(value)
+    text = checked_text(value)
     if not _NAME.fullmatch(text):
         raise ValueError("a name is letters, digits, '.', '_', '-', and begins and ends with a letter or digit")
     return text
 
 
 def _address(value: Any) -> str:
-    text = _text(value)
+    text = checked_text(value)
     if not text:
         raise ValueError("it is empty")
     try:
@@ -181,7 +187,7 @@ def _port_hint(text: str) -> str:
 
 
 def _bmc(value: Any) -> str:
-    text = _text(value)
+    text = checked_text(value)
     match = re.fullmatch(r"https?://(\[[0-9A-Fa-f:]+\]|[^/:@\s]+)(?::[0-9]{1,5})?(?:/\S*)?", text)
     if "@" in text:
         raise ValueError("a BMC is given without user or password: secrets live in files named by the settings")
@@ -203,28 +209,28 @@ def _port(value: Any) -> int:
 
 
 def _user(value: Any) -> str:
-    text = _text(value)
+    text = checked_text(value)
     if text and not _USER.fullmatch(text):
         raise ValueError("it is no login name")
     return text
 
 
 def _arch(value: Any) -> str:
-    text = _text(value)
+    text = checked_text(value)
     if text and text.lower() not in _ARCHES:
         raise ValueError(f"known are {', '.join(_ARCHES)}")
     return _ARCHES[text.lower()] if text else ""
 
 
 def _domain(value: Any) -> str:
-    text = _text(value)
+    text = checked_text(value)
     if not selector.value_ok(text):
         raise ValueError("it is up to 63 letters, digits, '-', '_', '.', with no sign at an end")
     return text
 
 
 def _lifecycle(value: Any) -> str:
-    text = _text(value)
+    text = checked_text(value)
     if text not in LIFECYCLES:
         close = difflib.get_close_matches(text, LIFECYCLES, n=1)
         raise ValueError(f"did you mean {close[0]}?" if close else f"it is one of {', '.join(LIFECYCLES)}")
@@ -237,7 +243,7 @@ def _labels(value: Any) -> dict[str, str]:
     out: dict[str, str] = {}
     for key, text in value.items():
         try:
-            selector.check_label(_text(key), _text(text))
+            selector.check_label(checked_text(key), checked_text(text))
         except ValueError as error:
             raise ValueError(f"label {key!r}: {error}") from None
         except BadInput as error:
@@ -251,7 +257,7 @@ def _hold(value: Any) -> Hold | None:
         return None
     if not isinstance(value, Mapping) or not set(value) <= {"who", "why", "until"}:
         raise ValueError("a hold is a mapping with who, why and until")
-    hold = Hold(_text(value.get("who", "")), _text(value.get("why", "")), until(value.get("until", "")))
+    hold = Hold(checked_text(value.get("who", "")), checked_text(value.get("why", "")), until(value.get("until", "")))
     if not hold.who:
         raise ValueError("a hold says who")
     return hold
@@ -259,14 +265,16 @@ def _hold(value: Any) -> Hold | None:
 
 def until(value: Any) -> str:
     """A time as stored: ISO 8601 in UTC; a day alone is its beginning; a time without a zone is UTC. ValueError."""
-    text = _text(value)
+    text = checked_text(value)
     if not text:
         return ""
     try:
         at = datetime.fromisoformat(text)
-    except ValueError:
+        shifted = at.replace(tzinfo=None) - (at.utcoffset() or timedelta())
+    except (ValueError, OverflowError):
         raise ValueError("it is no ISO 8601 time such as 2030-01-31 or 2030-01-31T08:00:00Z") from None
-    shifted = at.replace(tzinfo=None) - at.utcoffset() if at.utcoffset() else at.replace(tzinfo=None)  # type: ignore[operator]
+    if shifted.year < 1000:  # stored times are compared as text
+        raise ValueError("the year has four digits")
     return shifted.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -112,6 +112,23 @@ class Rollouts:
         with self.database.reading() as connection:
             return [rollout_rows.rollout(row) for row in connection.execute(query)]
 
+    def of_node(self, node: str) -> tuple[Rollout, Stored] | None:
+        """The unfinished rollout that has this node, else the newest one that had it; and the node's task there."""
+        query = (
+            select(TASK.c.rollout)
+            .join(ROLLOUT, ROLLOUT.c.id == TASK.c.rollout)
+            .where(TASK.c.node == node)
+            .order_by(ROLLOUT.c.state.in_(FINISHED), ROLLOUT.c.at.desc(), ROLLOUT.c.id)
+            .limit(1)
+        )
+        with self.database.reading() as connection:
+            found = connection.execute(query).scalar()
+            if found is None:
+                return None
+            row = connection.execute(select(ROLLOUT).where(ROLLOUT.c.id == found)).one()
+            task = connection.execute(select(TASK).where(TASK.c.rollout == found, TASK.c.node == node)).one()
+        return rollout_rows.rollout(row), rollout_rows.stored(task)
+
     def unfinished(self, command: str = "", plan: str = "") -> Rollout | None:
         """The unfinished rollout that this command, or this plan, began."""
         for rollout in self.rollouts(unfinished=True):

@@ -13,6 +13,7 @@ from yaml.constructor import SafeConstructor
 from fleet.core.errors import BadInput
 
 _MAX_DEPTH = 40
+MAX_VALUES = 2_000_000  # that the aliases of one document may stand for
 # JSON writes a character beyond U+FFFF as two escapes, which YAML does not know.
 _PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.IGNORECASE)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same answers, some ten times faster
@@ -125,4 +126,37 @@ def compose(text: str, path: str) -> Tree:
         raise BadInput("the file is no YAML that can be read", where=f"{path}:1", cause=str(error)) from None
     if node is None:
         raise BadInput("the file is empty", where=path, slug="empty-file")
+    if "*" in text and "&" in text and _weight(node, path) > MAX_VALUES:
+        raise BadInput(
+            f"its aliases stand for more than {MAX_VALUES} values", where=f"{path}:{node.start_mark.line + 1}",
+            hint="write them out, or split the file", slug="too-large",
+        )  # fmt: skip
     return Tree(node, path)
+
+
+def _weight(root: yaml.Node, path: str) -> int:
+    """How many values a document stands for with every alias written out; each node itself is visited once."""
+    weights: dict[int, int] = {}
+    under_way: set[int] = set()
+    todo: list[tuple[yaml.Node, bool]] = [(root, False)]
+    while todo:
+        node, seen = todo.pop()
+        if id(node) in weights:
+            continue
+        children: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            children = [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            children = node.value
+        if seen or not children:
+            weights[id(node)] = 1 + sum(weights[id(child)] for child in children)
+            under_way.discard(id(node))
+            continue
+        under_way.add(id(node))
+        todo.append((node, True))
+        for child in children:
+            if id(child) in under_way:
+                raise BadInput("a value contains itself", where=f"{path}:{child.start_mark.line + 1}")
+            if id(child) not in weights:
+                todo.append((child, False))
+    return weights[id(root)]

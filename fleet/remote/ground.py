@@ -17,6 +17,7 @@ from fleet.remote.script import Section
 
 # 3D controllers, processing accelerators and co-processors are named also when no vendor here knows them.
 _CLASSES = ("0x0302*", "0x1200*", "0x0b40*")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LOW_MIB = {"/boot": 200}
 _LOW_MIB_ELSE = 2048
 _RPM_FILES = (
@@ -137,7 +138,9 @@ def read(frames: Mapping[str, Frame]) -> Ground | None:
 
 
 def _text(frame: Frame | None) -> str:
-    return frame.output.decode("utf-8", "replace") if frame is not None else ""
+    """What a section said; zero bytes and other control characters become U+FFFD, since they can not be stored."""
+    text = frame.output.decode("utf-8", "replace") if frame is not None else ""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _pairs(text: str) -> dict[str, str]:

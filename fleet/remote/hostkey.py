@@ -25,7 +25,7 @@ def parse(text: str) -> str:
         except (binascii.Error, ValueError):
             blob = b""
         size = int.from_bytes(blob[:4], "big")
-        if blob[4 : 4 + size].decode("ascii", "replace") == words[0] and words[0]:
+        if words[0].isascii() and blob[4 : 4 + size] == words[0].encode():
             return f"{words[0]} {words[1]}"
     raise BadInput(f"{text[:60]!r} is no host key", hint="it looks like `ssh-ed25519 AAAA…`", slug="bad-host-key")
 

@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 from fleet.core.errors import BadInput
 from fleet.core.model import Node, digest
-from fleet.remote.answer import Answer, Phase, Transport
+from fleet.remote.answer import Answer, Phase, Transport, Trouble
 from fleet.remote.script import nonce_of
 
 
@@ -27,7 +27,15 @@ class Record:
     def __init__(self, inner: Transport, folder: str | Path) -> None:
         self._inner = inner
         self._folder = Path(folder)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._folder):
+                pass  # better now than after a thousand nodes were asked
+        except OSError as error:
+            raise BadInput(
+                f"{str(folder)!r} cannot hold recordings", cause=error.strerror or str(error),
+                hint="name another folder with --record", slug="bad-recording",
+            ) from error  # fmt: skip
 
     def run(self, node: Node, script: str, *, timeout_s: float, sudo: bool) -> Answer:
         answer = self._inner.run(node, script, timeout_s=timeout_s, sudo=sudo)
@@ -66,7 +74,7 @@ class Replay:
         """The nodes recorded, as far as a recording knows them."""
         for file in sorted(self._folder.glob("*.json")):
             document = _read(file)
-            yield Node(str(document["node"]), str(document.get("address", "")), int(document.get("port", 22)))
+            yield Node(document["node"], document["address"], document["port"])
 
     def run(self, node: Node, script: str, *, timeout_s: float, sudo: bool) -> Answer:  # noqa: ARG002
         file = _file(self._folder, node.name)
@@ -115,13 +123,22 @@ def _unpack(value: Any, file: Path) -> bytes:
 def _read(file: Path) -> dict[str, Any]:
     try:
         document = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"not a recording: {error}", where=str(file), slug="bad-recording") from error
     keys = {"node", "phase", "rc", "stdout", "stderr", "digest"}
     if not isinstance(document, dict) or document.get("kind") != "Recording" or not keys <= set(document):
         raise BadInput("not a recording: kind or keys are missing", where=str(file), slug="bad-recording")
-    if document["phase"] not in get_args(Phase):
-        raise BadInput(f"unknown phase {document['phase']!r}", where=str(file), slug="bad-recording")
+    document = {"address": "", "port": 22, "detail": "", "host_key": "", "trouble": "", "nonce": "", **document}
+    if document["phase"] not in get_args(Phase) or document["trouble"] not in get_args(Trouble):
+        what = f"unknown phase {document['phase']!r} or trouble {document['trouble']!r}"
+        raise BadInput(what, where=str(file), slug="bad-recording")
+    texts = ("node", "address", "detail", "host_key", "nonce", "digest")
+    whole = isinstance(document["port"], int) and isinstance(document["rc"], int | None)
+    if not whole or not all(isinstance(document[key], str) for key in texts):
+        raise BadInput("a key of this recording has the wrong type", where=str(file), slug="bad-recording")
+    if _file(file.parent, document["node"]).name != file.name:
+        what = f"the recording speaks of node {document['node'][:80]!r}, its file's name of another"
+        raise BadInput(what, where=str(file), slug="bad-recording")
     return document
 
 
