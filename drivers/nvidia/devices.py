@@ -148,7 +148,11 @@ def container_info(command: str, text: str) -> Reading | None:
             draft.accelerators.append({"index": int(value)})
         elif draft.accelerators and key in _CLI_FIELDS:
             draft.accelerators[-1][_CLI_FIELDS[key]] = bus_id(value) if key == "Bus Location" else value
-    return draft.done() if "driver" in draft.components else None
+    if "driver" not in draft.components:
+        return None
+    if any("bus_id" not in card for card in draft.accelerators):
+        draft.status, draft.note, draft.accelerators = "failed", "the list breaks off", []
+    return draft.done()
 
 
 _CLI_FIELDS = {"Model": "name", "GPU UUID": "uuid", "Bus Location": "bus_id"}

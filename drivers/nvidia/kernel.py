@@ -202,10 +202,12 @@ def kernel_log(command: str, text: str) -> Reading | None:
         return None
     story = " ".join(" ".join(joined).split())
     refused = False
+    coded = set(faults)
     for match in _REFUSED.finditer(story):
         card: dict[str, Json] = {"bus_id": bus_id(match.group(1)), "pci_id": match.group(2).lower()}
         if match.group(3).startswith("fallen"):
-            _count(faults, "79", match.group(1))
+            if ("79", card["bus_id"]) not in coded:  # else the Xid has been counted
+                _count(faults, "79", match.group(1))
             card["health"] = "lost"
         else:
             refused = True

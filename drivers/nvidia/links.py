@@ -63,8 +63,10 @@ def speeds(command: str, text: str) -> Reading | None:
         elif i == len(lines) - 1 and ("Link" in line or not text.endswith("\n")):
             seen[-1] = []  # the last line is cut
             break
-    if not draft.accelerators or not any(seen):
+    if not draft.accelerators:
         return None
+    if not any(seen):
+        return Draft(command, "failed", note="the list breaks off").done() if "nvlink" in command else None
     counts = {len(entry) for entry in seen[:-1] if entry[:1] != [-1.0]}
     if not seen[-1] or (seen[-1] != [-1.0] and counts and len(seen[-1]) < min(counts)):
         return Draft(command, "failed", note="the list breaks off").done()
@@ -102,9 +104,17 @@ def counters(command: str, text: str) -> Reading | None:
             draft.links.append(current)
         name = match.group(2).lower()
         current[_COUNTER_NAMES.get(name, name.replace(" ", "_"))] = int(match.group(3))
-    if draft.links and draft.links[0].keys() - draft.links[-1].keys():
+    if not draft.links:
+        return None
+    per_card = [sum(row["index"] == card["index"] for row in draft.links) for card in draft.accelerators]
+    last = text[text.rfind("\n") + 1 :]
+    if (
+        len(draft.links[-1]) < max(5, len(draft.links[0]))  # index, link and at least three counters
+        or (per_card[-1] < max(per_card) and "[...]" not in text)
+        or (last.strip() and last.strip() != "[...]" and not _COUNTER.match(last))
+    ):
         return Draft(command, "failed", note="the list breaks off").done()
-    return draft.done() if draft.links else None
+    return draft.done()
 
 
 def capabilities(command: str, text: str) -> Reading | None:

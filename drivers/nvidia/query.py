@@ -69,7 +69,7 @@ def csv_form(command: Command, text: str) -> Reading | None:
         if not card and not version(row.get("driver_version")):
             known += 1
             continue
-        key = str(card.get("uuid") or card.get("bus_id") or card.get("index") or len(cards))
+        key = next((f"{name} {card[name]}" for name in ("uuid", "bus_id", "index") if name in card), str(len(cards)))
         cards.pop(key, None)
         cards[key] = card
         say(draft.components, "driver", version(row.get("kmd_version")) or version(row.get("driver_version")))

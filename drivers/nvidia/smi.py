@@ -117,7 +117,8 @@ def table(command: str, text: str) -> Reading | None:
         cards, whole = _cards(lines[start + 1 : end])
         if len({str(card["bus_id"]) for card in cards}) < len(cards):
             return nothing(command, "a GPU stands twice in one table")
-        if whole:
+        # Where an earlier table has the list of processes, one without it is cut between two cards.
+        if whole and (not any(map(_is_box, lines[:start])) or any(map(_is_box, lines[start:end]))):
             draft.accelerators = cards
             return draft.done()
         draft.status, draft.note = "failed", "the table breaks off"
@@ -161,6 +162,8 @@ def _cards(lines: list[str]) -> tuple[list[dict[str, Json]], bool]:
                 break
             continue
         if open_row is not None:
+            if len(cells) == 3 and _BUS.match(cells[1]):
+                return cards, False  # a card with half of its lines
             card = _card(open_row, cells)
             if card:
                 cards.append(card)
@@ -170,12 +173,16 @@ def _cards(lines: list[str]) -> tuple[list[dict[str, Json]], bool]:
     return cards, closed
 
 
+def _is_box(line: str) -> bool:
+    return "Processes:" in line and line.lstrip().startswith("|")
+
+
 def _is_closed(lines: list[str]) -> bool:
     """The boxes below the cards go on to the end of the list of processes."""
     processes = False
     for line in lines:
         stripped = line.strip()
-        processes |= stripped.startswith("|") and "Processes:" in stripped
+        processes |= _is_box(line)
         if processes and stripped.startswith("+-") and stripped.endswith("+"):
             return True
     return False
