@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fleet.probe import Probed
     from fleet.remote import Transport
     from fleet.step import Hands
-    from fleet.upgrade import Transition
+    from fleet.upgrade import Transition, Upgrade
 
 PARALLEL = 4
 
@@ -119,6 +119,30 @@ def line(transition: Transition) -> str:
     return f"{at} {transition.node}  {moved}{step}{reason}"
 
 
+@contextmanager
+def carrying(
+    settings: Settings, inventory: Inventory, rollout: str, *, parallel: int = PARALLEL, plan: Plan | None = None
+) -> Iterator[Upgrade]:
+    """The acting loop for that rollout with every door open; with `plan`, for one that is not stored yet."""
+    from fleet.evidence import EvidenceStore
+    from fleet.inventory.rollouts import Rollouts
+    from fleet.upgrade import Upgrade
+
+    store = Rollouts(inventory.database)
+    names = {name for wave in plan.waves for name in wave} if plan else set(store.tasks(rollout))
+    known = [node for node in inventory.nodes() if node.name in names]
+    with transport_of(settings, inventory) as transport:
+        upgrade = Upgrade(
+            store, inventory, hands_of(settings, inventory, transport), EvidenceStore(settings.evidence_dir),
+            origin=origin_of(known), operator=operator(settings), parallel=parallel,
+            watch=lambda transition: say(line(transition)),
+        )  # fmt: skip
+        try:
+            yield upgrade
+        finally:
+            upgrade.close()
+
+
 def drive(
     settings: Settings,
     inventory: Inventory,
@@ -129,16 +153,15 @@ def drive(
     plan: Plan | None = None,
     command: str = "",
 ) -> Rollout:
-    """Carry out a rollout here until it rests; its row afterwards. With `plan`, it is stored first, as asked by
-    `command`; with `reopen`, what made it pause is accepted.
+    """Carry out a rollout here until it rests, or hand it to a living controller and follow; its row afterwards.
 
+    With `plan`, it is stored first, as asked by `command`; with `reopen`, what made it pause is accepted.
     Ctrl-C lets the running steps end and raises Interrupted; a second one ends the process at once, which is safe too.
     """
+    from fleet.cli.following import hand_over, host_of
     from fleet.engine.leases import TTL_S, LeaseEngine, gone
-    from fleet.evidence import EvidenceStore
     from fleet.inventory.rollouts import Rollouts
     from fleet.planning import matrix_of
-    from fleet.upgrade import Upgrade
 
     store = Rollouts(inventory.database)
     stop = threading.Event()
@@ -150,29 +173,26 @@ def drive(
         stop.set()
         say("the running steps end first; Ctrl-C again stops at once (it is safe: see fleet rollout resume)")
 
-    names = {name for wave in plan.waves for name in wave} if plan else set(store.tasks(rollout))
-    known = [node for node in inventory.nodes() if node.name in names]
-    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+    host = host_of(store)
+    signals = (signal.SIGINT, signal.SIGTERM) if host is None else ()
+    before = {number: signal.signal(number, interrupted) for number in signals}
     try:
-        with transport_of(settings, inventory) as transport:
-            upgrade = Upgrade(
-                store, inventory, hands_of(settings, inventory, transport), EvidenceStore(settings.evidence_dir),
-                origin=origin_of(known), operator=operator(settings), parallel=parallel,
-                watch=lambda transition: say(line(transition)),
-            )  # fmt: skip
+        with carrying(settings, inventory, rollout, parallel=parallel, plan=plan) as upgrade:
             engine = LeaseEngine(store, upgrade.tick, stop=stop)
-            try:
-                if plan is not None:
-                    upgrade.start(rollout, plan, command, matrix_of(settings).digest)
-                if reopen:
-                    lease = store.acquire(rollout, engine.owner, TTL_S, time.time(), gone)
-                    upgrade.reopen(rollout, lease)
+            if plan is not None:
+                upgrade.start(rollout, plan, command, matrix_of(settings).digest)
+            if reopen and (host is None or store.rollout(rollout).state == "paused"):
+                lease = store.acquire(rollout, engine.owner, TTL_S, time.time(), gone)
+                upgrade.reopen(rollout, lease)
+                if host is not None:
+                    store.drop(lease)
+            if host is None:
                 engine.submit(rollout)
-            finally:
-                upgrade.close()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if host is not None:
+        return hand_over(store, host, rollout)
     row = store.rollout(rollout)
     if stop.is_set() and not row.finished:
         raise errors.Interrupted(

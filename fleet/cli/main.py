@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "plan": ("fleet.cli.plan", "plan", "What an upgrade would do, step by step; changes nothing."),
     "upgrade": ("fleet.cli.upgrade", "upgrade", "Carry out a plan: drain, install, reboot, validate, or roll back."),
     "rollout": ("fleet.cli.rollout", "rollout", "Rollouts under way and past: list, show, resume, pause, abort."),
+    "controller": ("fleet.cli.controller", "controller", "The service that carries out rollouts: run, list."),
     "validate": ("fleet.cli.validate", "validate", "Run a suite of checks on nodes."),
     "audit": ("fleet.cli.audit", "audit", "Compare nodes with a baseline and report drift."),
     "stack": ("fleet.cli.audit", "stack", "Baselines: named stacks, saved and shown."),

@@ -377,6 +377,11 @@ class Rollouts:
                 connection.execute(insert(CONTROLLER), [row])
                 connection.execute(delete(CONTROLLER).where(CONTROLLER.c.heartbeat < now - FORGOTTEN_S))
 
+    def heartbeats(self) -> dict[str, tuple[float, str]]:
+        """The processes that drive rollouts, or did of late: the last heartbeat and the version of each."""
+        with self.database.reading() as connection:
+            return {row.id: (row.heartbeat, row.version) for row in connection.execute(select(CONTROLLER))}
+
 
 def _write(connection: Connection, rollout: str, task: NodeTask, more: Mapping[str, Any]) -> None:
     connection.execute(

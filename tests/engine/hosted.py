@@ -1,0 +1,152 @@
+"""A controller over a simulated site, as a process of its own that tests stop, kill and start again.
+
+`python -m tests.engine.hosted FOLDER URL ENGINE NAME [POINT N [SIGNAL]]`: ENGINE is `dbos` or `leases`; at the Nth time
+that POINT is reached (what `tests.upgrade.killed` and the simulated fleet report) the process gets SIGNAL (SIGKILL).
+FLEET_TEST_PROTOCOL stands for another release. It ends by SIGTERM, or when no rollout is unfinished.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from fleet.controller import Controller, seated
+from fleet.core.errors import FleetError
+from fleet.core.model import Node, Plan
+from fleet.engine import PROTOCOL, Engine
+from fleet.engine.leases import LeaseEngine
+from fleet.evidence import EvidenceStore
+from fleet.inventory import open_inventory
+from fleet.inventory.rollouts import Rollouts
+from fleet.lab.simulated import SimFleet, hands
+from fleet.upgrade import Upgrade
+from tests.upgrade.killed import Death, MortalRollouts
+from tests.upgrade.simfleet import plan
+
+ROOT = Path(__file__).parents[2]
+TTL_S = 4.0
+
+
+class Hosted:
+    """What the controllers of one test share: the simulated nodes, the database, and the processes."""
+
+    def __init__(self, folder: Path, url: str, engine: str) -> None:
+        self.folder = folder
+        self.url = url
+        self.engine = engine
+        self.fleet = SimFleet(folder / "fleet")
+        self.inventory = open_inventory(url)
+        self.store = Rollouts(self.inventory.database)
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def begin(self, names: list[str], rollout: str = "r-1", limits: dict[str, str] | None = None) -> Plan:
+        """A stored rollout of new nodes, driven by nobody."""
+        nodes: list[Node] = [self.fleet.add(name) for name in names]
+        self.inventory.add(nodes)
+        self.inventory.record([self.fleet.facts(name) for name in names])
+        made = plan(self.fleet, nodes, limits=limits or {"fleet": "50%"}, max_failures="50%")
+        upgrade = Upgrade(self.store, self.inventory, hands(self.fleet), EvidenceStore(self.folder / "evidence"))
+        upgrade.start(rollout, made, "command", "sha256:m")
+        upgrade.close()
+        return made
+
+    def controller(self, name: str, *death: str, protocol: str = PROTOCOL) -> subprocess.Popen[str]:
+        """Another process that hosts the engine."""
+        argv = [sys.executable, "-m", "tests.engine.hosted", str(self.folder), self.url, self.engine, name, *death]
+        env = {**os.environ, "FLEET_TEST_PROTOCOL": protocol}
+        process = subprocess.Popen(
+            argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def ended(self, process: subprocess.Popen[str], limit_s: float = 180) -> tuple[int, str]:
+        """Its exit status and all it said."""
+        out, _ = process.communicate(timeout=limit_s)
+        return process.returncode, out
+
+    def until_stopped(self, process: subprocess.Popen[str], limit_s: float = 120) -> None:
+        """Wait until SIGSTOP has been obeyed."""
+        end = time.monotonic() + limit_s
+        while not Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].startswith(" T"):
+            assert time.monotonic() < end and process.poll() is None
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+        self.inventory.close()
+
+    def proven(self, names: list[str], rollout: str = "r-1") -> None:
+        """Every node done, nothing twice, nothing by a process that had been superseded: counted from the log."""
+        row = self.store.rollout(rollout)
+        assert row.state == "done", (row.state, row.reason)
+        states = {name: stored.task.state for name, stored in self.store.tasks(rollout).items()}
+        assert states == dict.fromkeys(names, "done")
+        fences: dict[str, int] = {}
+        for node, what, fence in self.fleet.log():
+            assert fence == 0 or fence >= fences.get(node, 0), (node, what, fence)
+            fences[node] = max(fences.get(node, 0), fence)
+        for name in names:
+            effects = self.fleet.effects(name)
+            assert len(effects) == len(set(effects)), (name, effects)
+            state = self.fleet.state(name)
+            assert state["installed"] == state["loaded"] == {"driver": "2.0"}
+            assert state["boots"] == 1 and state["cordoned"] == ""
+        assert self.store.claims() == {}
+
+
+def main(folder: str, url: str, kind: str, name: str, point: str = "", number: str = "0", how: str = "SIGKILL") -> None:
+    """Host the engine until SIGTERM or the end of all rollouts."""
+    protocol = os.environ["FLEET_TEST_PROTOCOL"]
+    death = Death(point, int(number), signal.Signals[how])
+    fleet = SimFleet(Path(folder) / "fleet", death)
+    inventory = open_inventory(url)
+    store = MortalRollouts(inventory.database)
+    store.death = death
+    evidence = EvidenceStore(Path(folder) / "evidence")
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    upgrade = Upgrade(
+        store, inventory, hands(fleet), evidence, origin="lab", operator="tester", parallel=2, poll_s=0.05
+    )  # fmt: skip
+    with seated(store, name, stop, single=url.startswith("sqlite"), protocol=protocol, ttl_s=TTL_S):
+        engine: Engine
+        if kind == "dbos":
+            from fleet.engine.durable import DurableEngine, engine_url, shut
+
+            engine = DurableEngine(
+                store, upgrade.tick, url=engine_url(url), executor=name, ttl_s=TTL_S, stop=stop, protocol=protocol
+            )
+        else:
+            engine = LeaseEngine(store, upgrade.tick, ttl_s=TTL_S, stop=stop)
+        controller = Controller(store, engine, stop, round_s=0.3, say=lambda text: print(text, flush=True))
+
+        def watch() -> None:
+            while not stop.wait(0.3):
+                try:
+                    if not store.rollouts(unfinished=True):
+                        stop.set()
+                except FleetError:  # the database is away
+                    continue
+
+        threading.Thread(target=watch, daemon=True).start()
+        controller.run()
+        if kind == "dbos":
+            shut()
+    upgrade.close()
+    inventory.close()
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except FleetError as error:
+        print(f"error: {error.slug}: {error.what} ({error.cause})", flush=True)
+        sys.exit(error.exit_code)
