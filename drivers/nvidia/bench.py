@@ -30,6 +30,11 @@ _TYPES = frozenset(
 )
 _BOUNDS = re.compile(r"# Out of bounds values\s*: (\d+) (OK|FAILED)")
 _AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(\d+(?:\.\d+)?)")
+_BROKEN = re.compile(
+    r"Test (?:NCCL|CUDA) failure .{0,300}|: Test failure \S+|\bsystem not yet initialized.{0,80}"
+    r"|CUDA_ERROR_[A-Z_]+.{0,200}|No clients are alive!.{0,40}|Couldn't init (?:a GPU test|CUDA).{0,80}"
+    r"|\d+\.\d+%\s+proc'd: "
+)
 _BURN = re.compile(r"\s*GPU (\d+): (OK|FAULTY)\s*$")
 _RUNNING = re.compile(r"Running ([a-z0-9_]+)\.\s*$")
 _CELL = re.compile(r"\d+\.\d+$|N/A$")
@@ -73,18 +78,23 @@ def collective(command: str, text: str, rc: int | None) -> Reading | None:
             errors = float(cell) if re.fullmatch(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", cell) else 0.0
             wrong += int(errors) if errors >= 1 else 0
     if best is None:
-        broken = re.search(r"Test (?:NCCL|CUDA) failure .{0,300}|: Test failure \S+", text[:200_000])
-        if broken and "system not yet initialized" in broken.group():
-            return Draft(command, "not-ready", note=broken.group().strip()).done()
-        if titled or broken:
-            return Draft(command, "failed", note=broken.group().strip() if broken else "no result row").done()
-        return None
+        failure = broken(command, text)
+        return failure or (Draft(command, "failed", note="no result row").done() if titled else None)
     draft.measure |= {"busbw_gbps": best, "max_size_bytes": largest, "wrong": wrong}
     if wrong:
         draft.status, draft.note = "failed", "wrong results"
     elif rc not in (None, 0):
         draft.status, draft.note = "failed", f"exit status {rc}"
     return draft.done()
+
+
+def broken(command: str, text: str) -> Reading | None:
+    """A measuring tool that ended without a result: CUDA's words for a fabric that is not up, or its own failure."""
+    match = _BROKEN.search(text[:200_000])
+    if not match:
+        return None
+    waits = "system not yet initialized" in match.group() or "SYSTEM_NOT_READY" in match.group()
+    return Draft(command, "not-ready" if waits else "failed", note=match.group().strip()).done()
 
 
 def _row(line: str) -> list[str]:

@@ -83,6 +83,21 @@ def firmware_table(command: str, text: str) -> Reading | None:
     return draft.done()
 
 
+def firmware_update(command: str, text: str) -> Reading | None:
+    """`nvfwupd update_fw` and `show_update_progress`: how far the task is; activation is another step."""
+    states = re.findall(r"TaskState: *(\w+)", text)
+    if "Firmware update successful" not in text and not states and "Error Code:" not in text:
+        return None
+    draft = Draft(command)
+    code = re.findall(r"Error Code: *(\d+)", text)
+    if (states and states[-1] in ("Exception", "Killed", "Cancelled")) or (code and code[-1] != "0"):
+        draft.status, draft.note = "failed", "the update failed"
+        draft.more["install"] = {"result": "failed"}
+    elif "Firmware update successful" in text or (states and states[-1] == "Completed"):
+        draft.more["install"] = {"result": "installed"}
+    return draft.done()
+
+
 def toolkit(command: str, text: str) -> Reading | None:
     """`/usr/local/cuda/version.json`, `version.txt` or `nvcc --version`: the installed CUDA toolkit."""
     draft = Draft(command)

@@ -20,7 +20,7 @@ _LOG_LINE = re.compile(r"\[[A-Z][a-z]{2} \d{1,2} \d{4} \d\d:\d\d:\d\d\] \[(INFO|
 _JOURNAL = re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+")
 _NOT_READY = (
     "fabric manager cannot be started", "timed out waiting", "failed to start", "no infiniband device",
-    "active: failed", "active: inactive", "active: activating",
+    "status=1/failure", "failed with result", "active: failed", "active: inactive", "active: activating",
 )  # fmt: skip
 _STARTED = (
     "started nvidia fabric manager", "started nvidia-fabricmanager", "successfully configured all the available",

@@ -50,6 +50,16 @@ def proc_version(command: str, text: str) -> Reading | None:
     return None
 
 
+def module_version(command: str, text: str) -> Reading | None:
+    """`/sys/module/nvidia/version`: the version of the loaded module and nothing else."""
+    words = text.strip()
+    if version(words) != words:
+        return None
+    draft = Draft(command)
+    draft.components["driver"] = words
+    return draft.done()
+
+
 def modinfo(command: Command, text: str) -> Reading | None:
     """`modinfo MODULE`, or one field of it (`-F version`, `-F license`)."""
     field = command.value("-F") or command.value("--field")
@@ -61,6 +71,10 @@ def modinfo(command: Command, text: str) -> Reading | None:
         if colon and key and " " not in key.strip() and key.strip() not in fields:
             fields[key.strip()] = value.strip()
     if "filename" not in fields:
+        if "grep" in command.text and version(fields.get("version")) == fields.get("version"):
+            draft = Draft(command.text)
+            say(draft.components, "driver", fields.get("version"))
+            return draft.done() if draft.components else None
         return None
     base = (
         fields["filename"].rsplit("/", 1)[-1].split(".ko", 1)[0].replace("-", "_").replace("nvidia_current", "nvidia")

@@ -200,14 +200,19 @@ def _attempts(command: Command, text: str, rc: int | None) -> Iterator[Attempt]:
         yield lambda: fabric.log(command, text)
     elif program == "nvfwupd":
         yield lambda: devices.firmware_table(words, text)
+        yield lambda: devices.firmware_update(words, text)
     elif program == "nvbandwidth":
         yield lambda: bench.bandwidth(words, text)
+        yield lambda: bench.broken(words, text)
     elif program in ("gpu_burn", "gpu-burn"):
         yield lambda: bench.burn(words, text, rc)
+        yield lambda: bench.broken(words, text)
     elif program.endswith(("_perf", "_perf_mpi")):
         yield lambda: bench.collective(words, text, rc)
+        yield lambda: bench.broken(words, text)
     elif program == "bandwidthTest":
         yield lambda: bench.copy_test(words, text)
+        yield lambda: bench.broken(words, text)
     elif program in ("nvidia-ctk", "nvidia-container-cli"):
         yield lambda: devices.container_toolkit(words, text)
         yield lambda: devices.container_info(words, text)
@@ -281,6 +286,8 @@ def _files(command: Command, text: str, rc: int | None) -> Iterator[Attempt]:
     words = command.text
     if "/proc/driver/nvidia/version" in words:
         yield lambda: kernel.proc_version(words, text)
+    elif "/sys/module/nvidia/version" in words:
+        yield lambda: kernel.module_version(words, text)
     elif "nvidia-nvswitch" in words:
         yield lambda: fabric.switch_devices(words, text)
     elif "/proc/modules" in words:

@@ -194,3 +194,25 @@ def test_bandwidths_leave_out_only_the_diagonal() -> None:
 
 def test_ofed() -> None:
     assert read("ofed_info -s", "MLNX_OFED_LINUX-24.11-0.1.2.3:\n").components == {"ofed": "24.11-0.1.2.3"}
+
+
+def test_measuring_tools_that_end_without_a_result() -> None:
+    waits = "n1: Test CUDA failure common.cu:9 'system not yet initialized'\n"
+    assert read("all_reduce_perf", waits, 2).status == "not-ready"
+    assert read("nvbandwidth", "CUDA_ERROR_SYSTEM_NOT_READY\n", 1).status == "not-ready"
+    assert read("gpu_burn 60", "No clients are alive!  Aborting\n", 1).status == "failed"
+    assert read("gpu_burn 60", "10.0%  proc'd: 9 (500 Gflop/s)   errors: 0\n", None).status == "failed"
+
+
+def test_firmware_updates_and_single_values() -> None:
+    good = "TaskState: Running\nTaskState: Completed\nFirmware update successful!\nError Code: 0\n"
+    assert read("nvfwupd update_fw -p a.fwpkg", good).more["install"] == {"result": "installed"}
+    assert read("nvfwupd update_fw -p a.fwpkg", "TaskState: Exception\nError Code: 1\n", 1).status == "failed"
+    assert read("cat /sys/module/nvidia/version", "577.11.02\n").components == {"driver": "577.11.02"}
+    assert read("modinfo nvidia | grep ^version", "version:   577.11.02\n").components == {"driver": "577.11.02"}
+
+
+def test_a_loop_over_an_index_alone_keeps_one_row_for_each_card() -> None:
+    text = "index, temperature.gpu\n0, 40\n1, 41\n0, 42\n1, 43\n"
+    reading = read("nvidia-smi --query-gpu=index,temperature.gpu --format=csv -l 1", text)
+    assert [card["temperature_c"] for card in reading.accelerators] == [42, 43]
