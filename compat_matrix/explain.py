@@ -16,7 +16,7 @@ from typing import Literal
 from compat_matrix import conflict
 from compat_matrix.choose import Objective, best, stack_of
 from compat_matrix.compile import compile_problem
-from compat_matrix.facts import NodeClass, node_class
+from compat_matrix.facts import node_class
 from compat_matrix.problem import (
     Constraint,
     Domains,
@@ -27,7 +27,7 @@ from compat_matrix.problem import (
     request_source,
     tables_source,
 )
-from compat_matrix.road import hop, road
+from compat_matrix.road import no_road, road
 from compat_matrix.solve import solve
 from compat_matrix.table import Matrix
 from fleet.core.errors import UsageError
@@ -93,7 +93,7 @@ def why_not(matrix: Matrix, request: Request, component: str, version: str) -> E
     untouched = {*FACTS, *problem.left_out}
     start = {c: v for c, v in request.current.items() if c not in untouched}
     if road(matrix, request, instead, start) is None:
-        reasons = _no_road(problem, facts, instead, start)
+        reasons = no_road(problem, facts, instead, start)
         return Explanation(component, version, "forbidden", reasons, base, {}, "", matrix.digest)
     mine = _choice_of(problem, base)
     criterion, reasons = _second(problem, objective, mine, found[0], component)
@@ -149,20 +149,6 @@ def _absent(
     return Explanation(
         component, version, "allowed", (Reason(text, source),), base, answer.stack, "not wished", matrix.digest
     )
-
-
-def _no_road(
-    problem: Problem, facts: NodeClass, target: Mapping[str, str], start: Mapping[str, str]
-) -> tuple[Reason, ...]:
-    text = "the stack is allowed, and no road leads to it from what is there now"
-    out = [Reason(text, tables_source(problem.tables, "transitions"))]
-    for variable in problem.variables:
-        old, new = start.get(variable.component), target.get(variable.component)
-        if old is not None and new is not None and old != new:
-            direct, said = hop(problem.tables, facts, variable.component, variable.scheme, old, new)
-            if not direct and said is not None:
-                out.append(said.reason(f"{variable.component} {old} -> {new}: {said.because}"))
-    return tuple(out)
 
 
 _WORDS = {

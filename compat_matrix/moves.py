@@ -152,6 +152,8 @@ def _short(raw: Raw, section: str) -> str:
         return str(raw["model" if section == "models" else "component"])
     if section == "systems":
         return f"{raw['id']} {raw['version']}"
+    if section == "notes":
+        return f"{raw['topic']}: {raw['because']}"
     if section == "order":
         return f"{raw['case']}: {', '.join(raw['sequence'])}"
     if section == "records":

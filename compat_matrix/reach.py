@@ -59,6 +59,7 @@ def unreachable(matrix: Matrix, tables: VendorTables) -> Iterator[Problem]:
 def _flags(tables: VendorTables) -> list[dict[str, Json]]:
     """Each value of a flag that a positive statement asks for: other rows only take away."""
     scopes = [rule.when for rule in tables.rules if rule.relation == "pairs"]
+    scopes += [rule.needs for rule in tables.rules if rule.relation == "requires"]
     scopes += [r.when for found in tables.releases.values() for r in found]
     scopes += [scope for row in tables.components.values() for scope in row.when]
     found = {(name, value) for scope in scopes for name, r in scope.flags.items() for value in r.versions()}

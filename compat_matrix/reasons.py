@@ -124,6 +124,11 @@ def _rules(problem: Problem, name: str, stack: Mapping[str, str]) -> list[Reason
                 out.append(rule.reason())
         elif rule.relation == "unit" and name in rule.components and rule.flag in facts.flags:
             out.append(rule.reason(f"{rule.because} ({rule.flag} {facts.flags[rule.flag]})"))
+    out += [
+        note.reason()
+        for note in problem.tables.notes
+        if note.component == name and holds(note.when, facts) and _all(problem, note.when.components, stack)
+    ]
     row = problem.tables.components.get(name)
     if row is not None and any(flag in facts.assumed for scope in row.when for flag in scope.flags):
         model = problem.matrix.find(facts.vendor, facts.model)

@@ -95,15 +95,19 @@ def resolve(
         for name in ("from", "to", "via"):
             if name in raw:
                 range_(raw, raw["component"], raw[name])
+    for raw in rows.get("notes", ()):
+        if raw.get("component") and raw["component"] not in schemes:
+            wrong(raw, f"component {raw['component']} has no row in components of {vendor}", "no-component-row")
+    for raw in (*rows.get("models", ()), *rows.get("notes", ())):
+        for text in raw.get("pci", ()):
+            if not re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{4}(/[0-9a-f]{4}:[0-9a-f]{4})?", text):
+                wrong(raw, f"pci {text!r} is not like 10de:2330 or 10de:2330/10de:16c1, lower case", "bad-pci")
     for raw in rows.get("components", ()):
         for text in raw.get("prefer", ()):
             version(raw, raw["component"], text)
         if raw.get("releases_of") and raw["releases_of"] not in schemes:
             wrong(raw, f"releases_of names {raw['releases_of']!r}, which has no row", "no-component-row")
     for raw in rows.get("models", ()):
-        for text in raw.get("pci", ()):
-            if not re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{4}(/[0-9a-f]{4}:[0-9a-f]{4})?", text):
-                wrong(raw, f"pci {text!r} is not like 10de:2330 or 10de:2330/10de:16c1, lower case", "bad-pci")
         for flag, text in raw.get("flags_from_count", {}).items():
             if not text.isdigit():
                 wrong(raw, f"flags_from_count.{flag} must be a number of cards", "bad-field")

@@ -82,6 +82,23 @@ def _inside(rule: Rule, side: str, version: str, scheme: str) -> bool:
         return False
 
 
+def no_road(problem: Problem, facts: NodeClass, target: Stack, start: Stack) -> tuple[Reason, ...]:
+    """Why no road leads from `start` to an allowed `target`: the hops that rows refuse."""
+    text = f"the stack {_words(target)} is allowed, and no road leads to it from {_words(start)}"
+    out = [Reason(text, tables_source(problem.tables, "transitions"))]
+    for variable in problem.variables:
+        old, new = start.get(variable.component), target.get(variable.component)
+        if old is not None and new is not None and old != new:
+            direct, said = hop(problem.tables, facts, variable.component, variable.scheme, old, new)
+            if not direct and said is not None:
+                out.append(said.reason(f"{variable.component} {old} -> {new}: {said.because}"))
+    return tuple(out)
+
+
+def _words(stack: Stack) -> str:
+    return ", ".join(f"{component} {version}" for component, version in stack.items()) or "nothing"
+
+
 def has_transitions(tables: VendorTables, component: str) -> bool:
     return any(r.relation == "transition" and r.component == component for r in tables.rules)
 

@@ -148,6 +148,17 @@ class Record(Row):
 
 
 @dataclass(frozen=True)
+class Note(Row):
+    """Information beside the rules: it decides nothing. `because` is its sentence, `facts` are its values."""
+
+    topic: str = ""
+    component: str = ""  # told among the reasons of this component, where `when` holds
+    when: Scope = Scope()
+    pci: tuple[str, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class System(Row):
     """A release of an operating system."""
 
@@ -219,6 +230,13 @@ def record(raw: Mapping[str, Any]) -> Record:
     return Record(
         **_base(raw), stack=dict(raw["stack"]), when=Scope.of(raw.get("when")), result=raw["result"],
         evidence=tuple(raw.get("evidence", ())),
+    )  # fmt: skip
+
+
+def note(raw: Mapping[str, Any]) -> Note:
+    return Note(
+        **_base(raw), topic=raw["topic"], component=raw.get("component", ""), when=Scope.of(raw.get("when")),
+        pci=tuple(raw.get("pci", ())), facts=dict(raw.get("facts", {})),
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from fleet.core.version import SCHEMES, Range
 Raw: TypeAlias = dict[str, Any]
 Kind: TypeAlias = Callable[["Reader", Node, str], Any]
 
-SECTIONS = ("models", "components", "order", "releases", "rules", "records", "systems")
+SECTIONS = ("models", "components", "order", "releases", "rules", "records", "notes", "systems")
 BASE_SCHEMES = {"os": "generic", "kernel": "kernel", "gcc": "dotted"}  # facts of every vendor
 FACTS = ("model", "architecture", "tag", "arch", "os", "kernel", "count", "flags")
 ARCHES = ("x86_64", "aarch64")
@@ -238,6 +238,9 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "STACK": _map(_version, core.component, "component"), "when": _scope, "RESULT": _one_of("pass", "fail"),
         "evidence": _list(_text),
     },
+    "notes": {
+        "TOPIC": _text, "component": _component, "when": _scope, "pci": _list(_text), "facts": _map(_text),
+    },
     "systems": {
         "ID": _text, "VERSION": _range, "name": _text, "aliases": _list(_text), "kernel_tags": _list(_text),
         "facts": _map(_text),
@@ -300,6 +303,8 @@ def _row(r: Reader, node: Node, section: str, vendor: str) -> Raw | None:
             r.wrong(node, f"the row has no {name}", "missing-source" if name == "source" else "missing-field")
     if "level" not in out:
         r.wrong(node, "the row has no level of evidence", "missing-field")
+    if section == "notes" and "because" not in out:
+        r.wrong(node, "the note has no `because`: its sentence", "missing-because")
     if section == "rules" and "relation" in out:
         _rule(r, node, out)
     return out if len(r.problems) == before else None

@@ -13,7 +13,7 @@ from compat_matrix.evidence import level_of
 from compat_matrix.facts import node_class
 from compat_matrix.problem import Problem, tables_source
 from compat_matrix.reasons import reasons_for
-from compat_matrix.road import DRAINED, floors_hold, road
+from compat_matrix.road import DRAINED, floors_hold, no_road, road
 from compat_matrix.table import Matrix
 from compat_matrix.wishes import wished_kernel
 from fleet.core.errors import NotFound
@@ -59,8 +59,7 @@ def _solve(matrix: Matrix, request: Request) -> Solution | Conflict:
         start["kernel"] = request.os.kernel
     there = road(matrix, asked, stack, start)
     if there is None:
-        text = f"no road leads from {_shown(start)} to {_shown(stack)}"
-        return Conflict((Reason(text, tables_source(problem.tables, "transitions")),), matrix.digest)
+        return Conflict(no_road(problem, facts, stack, start), matrix.digest)
     back = _way_back(matrix, request, problem, stack, start, there)
     reasons = reasons_for(problem, stack, objective, cost)
     level = next(name for name in LEVELS if name == level_of(problem, stack))
@@ -88,10 +87,6 @@ def _way_back(
         kept = tuple(r for r in stages[-1].reasons if r.text != DRAINED)
         stages = (*stages[:-1], replace(stages[-1], allowed=True, reasons=(*kept, note)))
     return stages
-
-
-def _shown(stack: Mapping[str, str]) -> str:
-    return ", ".join(f"{c} {v}" for c, v in stack.items()) or "nothing"
 
 
 def _no_model(matrix: Matrix, request: Request) -> Reason:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from compat_matrix import row as rows
-from compat_matrix.row import ComponentRow, Model, Order, Record, Release, Rule, System
+from compat_matrix.row import ComponentRow, Model, Note, Order, Record, Release, Rule, System
 
 
 @dataclass
@@ -24,6 +24,7 @@ class VendorTables:
     releases: Mapping[str, tuple[Release, ...]] = field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
     records: tuple[Record, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     @classmethod
     def of(cls, name: str, raw: Mapping[str, list[dict[str, Any]]]) -> VendorTables:
@@ -39,6 +40,7 @@ class VendorTables:
             {component: tuple(found) for component, found in releases.items()},
             tuple(map(rows.rule, raw.get("rules", ()))),
             tuple(map(rows.record, raw.get("records", ()))),
+            tuple(map(rows.note, raw.get("notes", ()))),
         )
 
     @cached_property

@@ -65,6 +65,11 @@ def _hexadecimal(text: str) -> Key:
     return (*((_NUMBER, int(part, 16), "") for part in text.split(".")), (_END, 0, ""))
 
 
+def _ofed(text: str) -> Key:
+    """MLNX_OFED by year and month, then its successor DOCA, whose numbers begin anew."""
+    return ((_NUMBER, int(text.startswith("doca-")), ""), *_generic(text.removeprefix("doca-")))
+
+
 def _word(text: str) -> Key:
     return ((_WORD, 0, text), (_END, 0, ""))
 
@@ -138,6 +143,7 @@ SCHEMES: dict[str, Scheme] = {
     "firmware": _scheme(r"\d+(\.\d+){1,7}", _generic, "7.5.0.1.129"),
     "vbios": _scheme(r"[0-9a-f]{1,4}(\.[0-9a-f]{1,4}){1,6}", _hexadecimal, "96.00.A5.00.01"),
     "release": _scheme(r"\d+(\.\d+)*(\.?(rc|alpha|beta|b|post)\d+)?(-\d+)?", _generic, "4.6.0-1"),
+    "ofed": _scheme(r"(doca-)?\d+(\.\d+)*(-\d+(\.\d+)*)?", _ofed, "24.10-1.1.4.0.105"),
     "word": _scheme(r"[a-z][a-z0-9_-]*", _word, "open"),
     "deb": _scheme(r"(\d+:)?[0-9][0-9A-Za-z.+~-]*", _deb, "1:3.3.9-1", fold=False),
     "rpm": _scheme(r"(\d+:)?[0-9A-Za-z][0-9A-Za-z._+~^-]*", _rpm, "580.95.05-1.el9", fold=False),

@@ -298,3 +298,36 @@ def test_small_matrices_are_what_they_say() -> None:
     assert tables.components["firmware"].removable is False
     assert tables.components["driver"].source.url == "https://docs.example.com/book"
     assert tables.components["driver"].at.endswith(":3")
+
+
+def test_notes_are_told_and_decide_nothing(matrix: Matrix) -> None:
+    notes = [note for tables in matrix.tables.values() for note in tables.notes]
+    assert len(notes) >= 20
+    assert all(note.topic and note.because and note.source.title and note.source.seen for note in notes)
+    assert any("10de:1af1" in note.pci for note in notes)
+    text = 'notes:\n  - {topic: "t", component: dcgm, pci: ["X"], source: book, level: vendor}\n'
+    assert problems_of(text) == ["2: error missing-because"]
+    told = text.replace("source:", 'because: "so", source:')
+    assert problems_of(told) == ["2: error no-component-row", "2: error bad-pci"]
+
+
+def test_every_row_says_where_it_is_from(matrix: Matrix) -> None:
+    """Title, section and date in each row; no address, at most observed; an address is one of documentation."""
+    count = 0
+    for tables in matrix.tables.values():
+        rows = [
+            *tables.models,
+            *tables.components.values(),
+            *tables.order,
+            *tables.rules,
+            *tables.records,
+            *tables.notes,
+        ]
+        rows += [release for found in tables.releases.values() for release in found]
+        for row in (*rows, *matrix.systems):
+            count += 1
+            source = row.source
+            assert source.title and source.section and source.seen, row.at
+            assert source.url or row.level in ("community", "observed"), row.at
+            assert "repo" not in source.url.partition("//")[2].partition("/")[0], row.at
+    assert count > 900
