@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -77,13 +80,14 @@ def run_hook(command: str, env: dict[str, str], timeout_s: float) -> tuple[int, 
 
     It runs in its own session, so that Ctrl-C at the terminal does not cut it short.
     """
-    import os
-
-    try:
-        done = subprocess.run(
-            ["/bin/sh", "-c", command], env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, timeout=timeout_s, check=False, start_new_session=True,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return 124, f"no end within {timeout_s:.0f} s"
-    return done.returncode, done.stdout.decode(errors="replace").strip()
+    with subprocess.Popen(
+        ["/bin/sh", "-c", command], env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            said, _ = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # what the shell started too: it must not act later
+            return 124, f"no end within {timeout_s:.0f} s"
+    return process.returncode, said.decode(errors="replace").strip()

@@ -17,9 +17,10 @@ from typing import Protocol
 
 from fleet.aftermath import Running, evidence_of, lifecycle, result_of, waits_for_person
 from fleet.core.budget import Limit, Verdict, unavailable
-from fleet.core.errors import FleetError, StalePlan
+from fleet.core.errors import FleetError
 from fleet.core.model import Facts, Json, Lifecycle, Node, Plan
 from fleet.core.nodeset import fold
+from fleet.core.plan import same_tables
 from fleet.core.rollout import (
     Begin,
     Change,
@@ -126,12 +127,7 @@ class Upgrade:
 
     def start(self, rollout: str, plan: Plan, command: str, matrix: str) -> Rollout:
         """Store a rollout of that plan. StalePlan when the tables changed; Locked for nodes of another rollout."""
-        if plan.matrix != matrix:
-            raise StalePlan(
-                f"plan {plan.id} was made from other tables than those of today",
-                hint="make it again: fleet plan",
-                slug="stale-matrix",
-            )
+        same_tables(plan, matrix)
         names = [name for wave in plan.waves for name in wave]
         together = [tuple(n.name for n in unit) for unit in units(self.book.nodes(names)) if len(unit) > 1]
         at = self.hands.now()
@@ -167,7 +163,8 @@ class Upgrade:
         plan, tasks = self._plan(row.plan), self.store.tasks(rollout)
         self._settle(rollout, lease, tasks)
         now = self.hands.clock()
-        held_up = {name for (of, name), until in self._later.items() if of == rollout and until > now}
+        self._later = {place: until for place, until in self._later.items() if until > now}
+        held_up = {name for of, name in self._later if of == rollout}
         snapshot = Snapshot(
             plan, row.state, tuple(s.task for s in tasks.values()), row.request, row.forgiven,  # type: ignore[arg-type]  # as stored by request
             frozenset(held_up | {name for run in running for name in run.tasks}), row.units,

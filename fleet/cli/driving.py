@@ -5,20 +5,21 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from fleet.cli.output import say
-from fleet.cli.selection import operator
+from fleet.cli.selection import now, operator
 from fleet.config import Settings
 from fleet.core import errors
 from fleet.core.model import Node
 
 if TYPE_CHECKING:
     from fleet.core.model import Plan
+    from fleet.evidence import Origin
     from fleet.inventory import Inventory
     from fleet.inventory.rollouts import Rollout, Rollouts, Stored
     from fleet.playbook import Staged
@@ -30,12 +31,7 @@ if TYPE_CHECKING:
 PARALLEL = 4
 
 
-def stamp() -> str:
-    """This moment, ISO 8601, UTC."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def origin_of(nodes: Sequence[Node]) -> Any:
+def origin_of(nodes: Sequence[Node]) -> Origin:
     """`lab` as soon as one of them is a node of a lab: such evidence never teaches the matrix."""
     return "lab" if any(node.labels.get("lab") == "true" for node in nodes) else "hardware"
 
@@ -52,7 +48,7 @@ def transport_of(settings: Settings, inventory: Inventory) -> Iterator[Transport
         transport.close()
 
 
-def looker(settings: Settings, transport: Transport) -> Any:
+def looker(settings: Settings, transport: Transport) -> Callable[[Sequence[Node]], Iterator[Probed]]:
     """A function that probes nodes through that transport."""
     import drivers
     from fleet.planning import matrix_of
@@ -63,7 +59,7 @@ def looker(settings: Settings, transport: Transport) -> Any:
 
     def look(nodes: Sequence[Node]) -> Iterator[Probed]:
         return probe(
-            nodes, transport, vendors, model, stamp, fanout=settings.fanout, timeout_s=settings.probe_timeout,
+            nodes, transport, vendors, model, now, fanout=settings.fanout, timeout_s=settings.probe_timeout,
             sudo=settings.sudo,
         )  # fmt: skip
 
@@ -99,15 +95,15 @@ def hands_of(settings: Settings, inventory: Inventory, transport: Transport) -> 
         vendors=drivers.vendors(settings.vendor_path),
         artifact=artifact,
         clock=time.time,
-        now=stamp,
+        now=now,
         sleep=time.sleep,
         sudo=settings.sudo,
     )
 
 
 def line(transition: Transition) -> str:
-    """One line for one transition."""
-    at = datetime.now().strftime("%H:%M:%S")
+    """One line for one transition, with the time of day in UTC, as all times of fleet are."""
+    at = datetime.now(UTC).strftime("%H:%M:%SZ")
     if not transition.node:
         now = f"rollout {transition.rollout} is {transition.now}" if transition.now else ""
         return f"{at} " + ": ".join(part for part in (now, transition.reason) if part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -141,9 +142,11 @@ def show(plan: Plan, echo: Callable[[str], Any]) -> None:
         echo("\nrefused:")
         reasons: dict[str, list[str]] = {}
         for name, why in plan.refusals.items():
-            reasons.setdefault(why.replace(name, "NODE"), []).append(name)
-        for why, names in reasons.items():
-            echo(f"  {fold(names)}: {why.replace('NODE', names[0]) if len(names) == 1 else why}")
+            # The sentence names its node, as a whole word: with NODE in its place it is the same for equal nodes.
+            alike = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", "NODE", why)
+            reasons.setdefault(alike, []).append(name)
+        for alike, names in reasons.items():
+            echo(f"  {fold(names)}: {plan.refusals[names[0]] if len(names) == 1 else alike}")
 
 
 def _group(group: Group, echo: Callable[[str], Any]) -> None:

@@ -69,9 +69,12 @@ def show(ctx: click.Context, rollout_id: str, steps: str | None, output: str) ->
         store = Rollouts(inventory.database)
         row = store.rollout(rollout_id)
         tasks = store.tasks(row.id)
-        attempts = store.attempts(row.id, steps or "")
+        # Of ten thousand nodes these are a hundred thousand rows: only where they are shown.
+        attempts = store.attempts(row.id, steps or "") if steps or output != "table" else []
     if steps and steps not in tasks:
-        raise errors.NotFound(f"node {steps!r} is not in rollout {row.id}", slug="unknown-node")
+        raise errors.NotFound(
+            f"node {steps!r} is not in rollout {row.id}", hint=f"fleet rollout show {row.id}", slug="unknown-node"
+        )
     if output != "table":
         body = as_dict(row, tasks)
         body["steps"] = [
@@ -156,7 +159,9 @@ def pause(ctx: click.Context, rollout_id: str) -> int:
 
 def _open(row: Any) -> None:
     if row.finished:
-        raise errors.UsageError(f"rollout {row.id} is over: {row.state}", slug="rollout-over")
+        raise errors.UsageError(
+            f"rollout {row.id} is over: {row.state}", hint=f"fleet rollout show {row.id}", slug="rollout-over"
+        )
 
 
 @rollout.command()

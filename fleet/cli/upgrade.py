@@ -50,26 +50,37 @@ def upgrade(ctx: click.Context, /, pick: Pick, parallel: int, yes: bool, output:
             plan = plan or make_plan(settings, inventory, pick, **options)
             codes = [errors.REFUSED] if plan.refusals else []
             row = store.unfinished(plan=plan.id)
-        if row is not None:
-            _paused(row)
-            say(f"going on with rollout {row.id}")
-            row = drive(settings, inventory, row.id, parallel=parallel)
+            if row is None:
+                show(plan, say)
+                if not plan.waves:
+                    return _nothing(plan)
+                _fresh(settings, inventory, plan)
+                names = [name for wave in plan.waves for name in wave]
+                confirm(names, len(inventory.nodes()), "upgrade", yes)
+                rollout = f"r-{now()[:10].replace('-', '')}-{secrets.token_hex(3)}"
+                say(f"rollout {rollout} begins")
+                row = drive(settings, inventory, rollout, parallel=parallel, plan=plan, command=command)
+            else:
+                row = _go_on(settings, inventory, row, parallel)
         else:
-            assert plan is not None
-            show(plan, say)
-            if not plan.waves:
-                return _nothing(plan)
-            _fresh(settings, inventory, plan)
-            names = [name for wave in plan.waves for name in wave]
-            confirm(names, len(inventory.nodes()), "upgrade", yes)
-            rollout = f"r-{now()[:10].replace('-', '')}-{secrets.token_hex(3)}"
-            say(f"rollout {rollout} begins")
-            row = drive(settings, inventory, rollout, parallel=parallel, plan=plan, command=command)
+            row = _go_on(settings, inventory, row, parallel)
         tasks = store.tasks(row.id)
         ending(row, tasks)
         if output != "table":
             emit(document("Rollout", as_dict(row, tasks)), output)
         return errors.worst([*codes, outcome(store, row)])
+
+
+def _go_on(settings: Settings, inventory: Inventory, row: Rollout, parallel: int) -> Rollout:
+    """Drive a rollout that was begun before."""
+    from fleet.cli.driving import drive
+
+    if row.state == "paused":
+        raise errors.Paused(
+            f"rollout {row.id} is paused", cause=row.reason, hint=f"fleet rollout resume {row.id}, or abort it"
+        )
+    say(f"going on with rollout {row.id}")
+    return drive(settings, inventory, row.id, parallel=parallel)
 
 
 def _plan_file(pick: Pick) -> Path | None:
@@ -83,9 +94,12 @@ def _read(file: Path) -> Plan:
     from fleet.core import planfile
 
     try:
-        raw = json.loads(file.read_text())
+        raw = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise errors.BadInput("the plan file cannot be read", where=str(file), cause=str(error)) from error
+        raise errors.BadInput(
+            "the plan file cannot be read", where=str(file), cause=error.strerror or "", slug="no-file",
+            hint="make one: fleet plan NODES -o json > plan.json",
+        ) from error  # fmt: skip
     except ValueError as error:
         raise errors.BadInput(
             "the plan file is not JSON", where=str(file), cause=str(error), slug="not-a-plan"
@@ -97,26 +111,16 @@ def _read(file: Path) -> Plan:
 
 def _fresh(settings: Settings, inventory: Inventory, plan: Plan) -> None:
     """StalePlan when the tables changed or more than one node in twenty moved since the plan was made."""
-    from fleet.core.plan import moved
+    from fleet.core.plan import moved, same_tables
     from fleet.planning import matrix_of
 
-    if plan.matrix != matrix_of(settings).digest:
-        raise errors.StalePlan(
-            f"plan {plan.id} was made from other tables than those of today", hint="fleet plan", slug="stale-matrix"
-        )
+    same_tables(plan, matrix_of(settings).digest)
     gone = moved(plan, inventory.facts(list(plan.starts)), {})
     if gone and len(gone) * 20 > len(plan.starts):
         raise errors.StalePlan(
             f"{len(gone)} of {len(plan.starts)} nodes are no longer as they were when plan {plan.id} was made",
             where=gone[0],
             hint="fleet plan",
-        )
-
-
-def _paused(row: Rollout) -> None:
-    if row.state == "paused":
-        raise errors.Paused(
-            f"rollout {row.id} is paused", cause=row.reason, hint=f"fleet rollout resume {row.id}, or abort it"
         )
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fleet.core.errors import FleetError
+from fleet.core.errors import FleetError, StalePlan
 from fleet.core.model import (
     Conflict,
     Facts,
@@ -342,6 +342,15 @@ def stack_at(group: Group, index: int, *, back: bool = False) -> dict[str, str]:
             break
         stack = after(stack, [c for step in stage if step.phase == "verify" for c in step.changes])
     return stack
+
+
+def same_tables(plan: Plan, matrix: str) -> None:
+    """StalePlan when the plan was made from other tables than those with the digest `matrix`."""
+    if plan.matrix != matrix:
+        raise StalePlan(
+            f"plan {plan.id} was made from other tables than those of today", hint="make it again: fleet plan",
+            slug="stale-matrix",
+        )  # fmt: skip
 
 
 def moved(plan: Plan, facts: Mapping[str, Facts], given: Mapping[str, frozenset[str]]) -> tuple[str, ...]:
