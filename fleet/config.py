@@ -39,14 +39,23 @@ class Settings:
     channel: str = "stable"
     min_level: str = "observed"
     max_unavailable: str = "25%"
+    drain: str = ""  # none, command or slurm; default: command where one is set, else none
+    drain_deadline: int = 3600  # how long running jobs are waited for
     drain_command: str = ""  # run on the controller with NODE, ACTION in its environment
     undrain_command: str = ""
+    scontrol_path: str = "scontrol"  # sinfo and squeue lie beside it
+    slurm_conf: str = ""  # where it is not Slurm's default
     power_command: str = ""  # run with NODE, ACTION=on|off|cycle|status in its environment
     operator: str = ""  # who is recorded in the audit log; default the login name
 
     @property
     def database(self) -> str:
         return self.db or f"sqlite:///{Path(self.state_dir) / 'inventory.db'}"
+
+    @property
+    def drainer(self) -> str:
+        """What stands in front of the nodes: `none`, `command` or the name of a scheduler."""
+        return self.drain or ("command" if self.drain_command or self.undrain_command else "none")
 
     @property
     def artifact_dir(self) -> Path:
@@ -57,8 +66,13 @@ class Settings:
         return Path(self.state_dir) / "evidence"
 
 
-_BOUNDS = {"fanout": (1, 4096), "probe_timeout": (1, 3600)}  # least and most
-_CHOICES = {"host_keys": ("pinned", "tofu"), "channel": get_args(Channel), "min_level": LEVELS}
+_BOUNDS = {"fanout": (1, 4096), "probe_timeout": (1, 3600), "drain_deadline": (1, 30 * 86400)}  # least and most
+_CHOICES = {
+    "host_keys": ("pinned", "tofu"),
+    "channel": get_args(Channel),
+    "min_level": LEVELS,
+    "drain": ("", "none", "command", "slurm"),
+}
 
 
 def _default_state_dir(env: Mapping[str, str]) -> str:

@@ -6,21 +6,26 @@ is undone. A reason that somebody else gave is never overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from fleet.core.model import Json, Node
 
 
 @dataclass(frozen=True)
 class Drained:
-    """What came of it. `prior` is the state before, for `uncordon`; `foreign` = somebody else keeps the node out."""
+    """What came of it. `prior` is the state before, for `uncordon`; `foreign` = somebody else keeps the node out.
+
+    `revisit` = the jobs outlasted the deadline: nothing is wrong with the node, its turn comes later.
+    """
 
     state: Literal["done", "waiting", "failed"]
     reason: str = ""
     prior: Mapping[str, Json] = field(default_factory=dict)
     foreign: bool = False
+    revisit: bool = False
+    next_action: str = ""
 
 
 class Drain(Protocol):
@@ -37,6 +42,28 @@ class Drain(Protocol):
     def uncordon(self, node: Node, token: str, prior: Mapping[str, Json]) -> Drained:
         """Give the node back as it was, if the cordon is ours."""
         ...
+
+
+@runtime_checkable
+class BatchDrain(Drain, Protocol):
+    """A scheduler that takes a list of nodes in one call. Every node that was asked for is in the answer."""
+
+    def cordon_all(self, nodes: Sequence[Node], token: str) -> dict[str, Drained]:
+        """No new jobs on any of them from now on."""
+        ...
+
+    def drain_all(self, nodes: Sequence[Node], token: str) -> dict[str, Drained]:
+        """`done` for those on which no job runs."""
+        ...
+
+    def uncordon_all(self, nodes: Sequence[Node], token: str) -> dict[str, Drained]:
+        """Give back those that carry our token."""
+        ...
+
+
+def ours(text: str, token: str) -> bool:
+    """Whether a reason or annotation is ours: the token itself, or the token with something after a colon or space."""
+    return text == token or text.startswith((f"{token}:", f"{token} "))
 
 
 class NoDrain:

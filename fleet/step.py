@@ -14,7 +14,7 @@ from fleet.core.errors import FleetError
 from fleet.core.model import ComponentFact, Json, Node, Step, VersionChange
 from fleet.core.rollout import Do, Outcome
 from fleet.core.vendor import Vendor
-from fleet.drain import Drain
+from fleet.drain import BatchDrain, Drain, Drained
 from fleet.playbook import Play, Playbook, Played, Staged
 from fleet.power import Power
 from fleet.probe import Probed
@@ -153,7 +153,7 @@ def _merge(did: Did, prior: Mapping[str, Json] | None, looked: Probed | None) ->
 def _phase(hands: Hands, act: Act) -> dict[str, Did]:
     match act.step.phase:
         case "cordon" | "drain" | "uncordon":
-            return {name: _drain(hands, act, subject) for name, subject in act.subjects.items()}
+            return _drain(hands, act)
         case "reboot":
             return _reboot(hands, act)
         case "verify":
@@ -258,20 +258,37 @@ def _judged(
     return Did(Outcome("done"), after, output=played.transcript)
 
 
-def _drain(hands: Hands, act: Act, subject: Subject) -> Did:
-    phase = act.step.phase
-    if phase == "uncordon":
-        before = subject.prior.get("drain")
-        said = hands.drain.uncordon(subject.node, act.token, before if isinstance(before, dict) else {})
+def _drain(hands: Hands, act: Act) -> dict[str, Did]:
+    """A step that the scheduler does, for all nodes in one call where it can."""
+    phase, drain, subjects = act.step.phase, hands.drain, act.subjects
+    if isinstance(drain, BatchDrain):
+        ask = {"cordon": drain.cordon_all, "drain": drain.drain_all, "uncordon": drain.uncordon_all}[phase]
+        said = ask([subject.node for subject in subjects.values()], act.token)
+    elif phase == "uncordon":
+        before = {name: subject.prior.get("drain") for name, subject in subjects.items()}
+        said = {
+            name: drain.uncordon(subject.node, act.token, prior if isinstance(prior := before[name], dict) else {})
+            for name, subject in subjects.items()
+        }
     else:
-        ask = hands.drain.cordon if phase == "cordon" else hands.drain.drain
-        said = ask(subject.node, act.token)
+        one = drain.cordon if phase == "cordon" else drain.drain
+        said = {name: one(subject.node, act.token) for name, subject in subjects.items()}
+    return {name: _drained(phase, said[name], subject) for name, subject in subjects.items() if name in said}
+
+
+def _drained(phase: str, said: Drained, subject: Subject) -> Did:
     prior: dict[str, Json] | None = None
     if phase == "cordon" and said.state == "done" and "drain" not in subject.prior:
         prior = {**subject.prior, "drain": dict(said.prior)}
     if said.foreign:
-        return Did(Outcome("failed", f"foreign: {said.reason}", "operator", "ask who took it out of service"))
-    return Did(Outcome(said.state, said.reason if said.state != "done" else ""), prior=prior)
+        ask = said.next_action or "ask who took it out of service"
+        return Did(Outcome("failed", f"foreign: {said.reason}", "operator", ask))
+    if said.revisit:
+        later = said.next_action or f"fleet upgrade {subject.node.name} again once its jobs have ended"
+        return Did(Outcome("failed", f"revisit: {said.reason}", "operator", later))
+    reason = said.reason if said.state != "done" else ""
+    owner = "operator" if said.next_action else ""
+    return Did(Outcome(said.state, reason, owner, said.next_action), prior=prior, output=said.reason)
 
 
 # --- starting again -------------------------------------------------------------------------------------------------
