@@ -19,6 +19,7 @@ from fleet.core.model import Node
 
 if TYPE_CHECKING:
     from fleet.core.model import Plan
+    from fleet.drain import Drain
     from fleet.evidence import Origin
     from fleet.inventory import Inventory
     from fleet.inventory.rollouts import Rollout, Rollouts, Stored
@@ -66,10 +67,28 @@ def looker(settings: Settings, transport: Transport) -> Callable[[Sequence[Node]
     return look
 
 
+def drain_of(settings: Settings) -> Drain:
+    """The scheduler in front of the nodes."""
+    from fleet.drain import HookDrain, NoDrain
+
+    match settings.drainer:
+        case "slurm":
+            from fleet.slurm import SlurmDrain, run_program
+
+            return SlurmDrain(
+                run_program, time.time, settings.scontrol_path, settings.slurm_conf, float(settings.drain_deadline)
+            )
+        case "command":
+            from fleet.power import run_hook
+
+            return HookDrain(settings.drain_command, settings.undrain_command, run_hook)
+        case _:
+            return NoDrain()
+
+
 def hands_of(settings: Settings, inventory: Inventory, transport: Transport) -> Hands:
     """Every door that a step goes through, as the settings say."""
     import drivers
-    from fleet.drain import HookDrain, NoDrain
     from fleet.planning import artifacts
     from fleet.playbook import AnsiblePlaybook, Staged
     from fleet.power import HookPower, NoPower, run_hook
@@ -85,13 +104,12 @@ def hands_of(settings: Settings, inventory: Inventory, transport: Transport) -> 
             checked[name] = Staged(name, str(store.path(found)), found.sha256, found.size)
         return checked[name]
 
-    draining = settings.drain_command or settings.undrain_command
     return Hands(
         look=looker(settings, transport),
         transport=transport,
         playbook=AnsiblePlaybook(settings, lambda: keys),
         power=HookPower(settings.power_command, run_hook) if settings.power_command else NoPower(),
-        drain=HookDrain(settings.drain_command, settings.undrain_command, run_hook) if draining else NoDrain(),
+        drain=drain_of(settings),
         vendors=drivers.vendors(settings.vendor_path),
         artifact=artifact,
         clock=time.time,

@@ -75,7 +75,8 @@ def make_plan(
         max_failures=max_failures,
         ignore_canary=ignore_canary,
         no_return=no_return,
-        drained=bool(settings.drain_command),
+        drained=settings.drainer != "none",
+        drain_limit_s=settings.drain_deadline,
         chunk=chunk,
         delivery=_deliveries(deliveries),
     )

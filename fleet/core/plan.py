@@ -61,6 +61,7 @@ class PlanPolicy:
     ignore_canary: bool = False
     no_return: bool = False
     drained: bool = False  # a drain adapter is configured: look for holders only after it
+    drain_limit_s: int = 3600  # how long running jobs are waited for
     chunk: int = 16
     delivery: Mapping[str, str] | None = None
 
@@ -73,6 +74,7 @@ class PlanPolicy:
             "ignore_canary": self.ignore_canary,
             "no_return": self.no_return,
             "drained": self.drained,
+            **({"drain_limit_s": self.drain_limit_s} if self.drain_limit_s != PlanPolicy.drain_limit_s else {}),
             "chunk": self.chunk,
             "delivery": dict(self.delivery or {}),
         }
@@ -198,7 +200,7 @@ def stages_of(
         looks = [replace(s, changes=s.changes or changes, artifacts=s.artifacts or artifacts) for s in looks]
         away = [
             Step("cordon", undo="uncordon", limit_s=120, why="no new jobs"),
-            Step("drain", undo="uncordon", limit_s=3600, why="running jobs end"),
+            Step("drain", undo="uncordon", limit_s=policy.drain_limit_s, why="running jobs end"),
         ]
         head = [*away, *looks, *head] if policy.drained else [*looks, *away, *head]
     if any(step.phase == "stage" for step in bodies[0]):
