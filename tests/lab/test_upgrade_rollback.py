@@ -59,3 +59,27 @@ def test_one_node_of_each_vendor_is_rescued(eight: Rehearsal) -> None:
     assert "maintenance" not in shown.values()
     # The fault was taken away: the same wish now succeeds, and only where it is still owed.
     assert set(eight.wanted(*ALL)) == set(SICK)
+
+
+def test_what_breaks_while_it_is_changed_is_undone(eight: Rehearsal) -> None:
+    """The step itself fails, or ends well and has changed nothing: the reason says what the vendor's tool said."""
+    stories = {
+        "as-a": ("dkms-fail", "Dkms install failed"),
+        "mx-a": ("flash-timeout", "flash"),
+        "br-b": ("dkms-old-returns", "wrong-driver: driver 1.6.0 is loaded, 1.11.0 was installed"),
+    }
+    before = eight.current(*stories)
+    for name, (fault, _) in stories.items():
+        eight.lab.fault(name, fault)
+    rollout = eight.document(
+        "upgrade", ",".join(stories), "--strategy", "newest", "--max-unavailable", "100%", "--max-failures", "100%",
+        "-y", kind="Rollout", ok=(6,),
+    )  # fmt: skip
+    for name, (fault, _) in stories.items():
+        eight.lab.fault(name, fault, on=False)
+    nodes = {node["name"]: node for node in rollout["nodes"]}
+    assert {name: node["state"] for name, node in nodes.items()} == dict.fromkeys(stories, "rolled-back"), nodes
+    for name, (_, says) in stories.items():
+        assert says in nodes[name]["reason"], nodes[name]
+    assert eight.current(*stories) == before
+    eight.evidence_is_whole(rollout["id"])
