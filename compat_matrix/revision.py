@@ -15,7 +15,8 @@ _LIMIT_S = 60
 
 def tables_of(what: str, paths: Sequence[str] = (), vendor_path: Sequence[str] = ()) -> list[TableFile]:
     """The table files of `what`: a folder in the shipped one's place (`DIR/<vendor>/*.yaml`, or `DIR/compat_matrix`),
-    else a git revision of each root that is under git; roots that are not stay as they are now.
+    else a git revision of the repository that holds the site's tables (or, where none is under git and knows it, the
+    vendor path's, then the shipped ones). Roots outside that repository stay as they are now.
 
     Raises NotFound when it is neither a folder nor a revision.
     """
@@ -26,15 +27,16 @@ def tables_of(what: str, paths: Sequence[str] = (), vendor_path: Sequence[str] =
         inner = folder / "compat_matrix"
         return files(paths, vendor_path, inner if inner.is_dir() else folder)
     now = files(paths, vendor_path)
-    out: list[TableFile] = []
-    known = False
-    for rank, (root, shown) in enumerate(roots(paths, vendor_path)):
-        then = _at(what, root, shown, rank) if root.is_dir() else None
-        known = known or then is not None
-        out += then if then is not None else [file for file in now if file.root == rank]
-    if not known:
+    found = [(rank, root, shown) for rank, (root, shown) in enumerate(roots(paths, vendor_path)) if root.is_dir()]
+    places = {rank: _repository(root, what) for rank, root, _ in found}
+    chosen = next((places[rank] for rank, _, _ in reversed(found) if places[rank]), "")
+    if not chosen:
         text = f"{what!r} is no folder, and no git revision of a folder with tables"
         raise NotFound(text, hint="git rev-parse --verify REV, in the folder of the tables", slug="unknown-revision")
+    out: list[TableFile] = []
+    for rank, root, shown in found:
+        then = _at(what, root, shown, rank) if places[rank] == chosen else None
+        out += then if then is not None else [file for file in now if file.root == rank]
     return out
 
 
@@ -46,6 +48,13 @@ def _git(root: Path, *args: str, data: bytes = b"") -> bytes | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return ran.stdout if ran.returncode == 0 else None
+
+
+def _repository(root: Path, revision: str) -> str:
+    """The top folder of the repository of a root where it knows the revision, else ""."""
+    if _git(root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}") is None:
+        return ""
+    return (_git(root, "rev-parse", "--show-toplevel") or b"").decode("utf-8", "replace").strip()
 
 
 def _at(revision: str, root: Path, shown: str, rank: int) -> list[TableFile] | None:
