@@ -30,6 +30,7 @@ from fleet.remote import Jump
 _FAILURE = re.compile(r"FLEET: ([a-z0-9-]+): (.*)")
 _OPTIONAL = ("preflight", "stop", "activate", "verify")  # a role may leave these out
 _LINES = 400  # of one node's transcript
+_WIDTH = 2000  # characters of one line of it
 # The default kex of OpenSSH 9 costs ten times the CPU of this one: see docs/operations.
 _SSH_ARGS = "-o ControlMaster=auto -o ControlPersist=30s -o KexAlgorithms=^curve25519-sha256"
 _WRAPPER = """\
@@ -134,8 +135,13 @@ class _Listener:
         for key in ("cmd", "rc", "msg", "stdout", "stderr"):
             value = res.get(key)
             if value not in (None, "", []):
-                lines += [f"  {key}: {line}" for line in str(value).splitlines()]
+                lines += [f"  {key}: {line[:_WIDTH]}" for line in str(value).splitlines()]
         del lines[:-_LINES]
+
+
+def _file_word(file: str | Path) -> str:
+    """A file name as the value of an ssh option: blanks end it unless quoted, and % begins a token."""
+    return '"' + str(file).replace("%", "%%") + '"'
 
 
 def _short(text: str) -> str:
@@ -211,7 +217,7 @@ class AnsiblePlaybook:
             if key := keys.get(jump.host, "") or jump.key:
                 trusted[jump.host] = key
         known_hosts.write_text("".join(f"{name} {key}\n" for name, key in trusted.items()))
-        (folder / "ansible.cfg").write_text("")  # nobody's own settings
+        (folder / "ansible.cfg").touch()  # nobody's own settings
         self._wrapper(folder / "bin")
         extra: dict[str, Any] = {
             "fleet_vendor": play.vendor,
@@ -243,22 +249,22 @@ class AnsiblePlaybook:
         s = self.settings
         user = node.user or s.ssh_user
         options = [
-            f"-o UserKnownHostsFile={known_hosts}", "-o GlobalKnownHostsFile=/dev/null",
-            f"-o HostKeyAlias={node.name}", "-o StrictHostKeyChecking=yes", "-o UpdateHostKeys=no",
-            "-o CheckHostIP=no", "-o BatchMode=yes", "-o ConnectTimeout=15", "-F /dev/null",
+            f"UserKnownHostsFile={_file_word(known_hosts)}", "GlobalKnownHostsFile=/dev/null",
+            f"HostKeyAlias={node.name}", "StrictHostKeyChecking=yes", "UpdateHostKeys=no", "CheckHostIP=no",
+            "BatchMode=yes", "ConnectTimeout=15",
         ]  # fmt: skip
         if s.ssh_key:
-            options.append("-o IdentitiesOnly=yes")
+            options.append("IdentitiesOnly=yes")
         if s.ssh_certificate:
-            options.append(f"-o CertificateFile={s.ssh_certificate}")
+            options.append(f"CertificateFile={_file_word(s.ssh_certificate)}")
         if s.ssh_bastion:
-            options.append(f"-o ProxyCommand={shlex.quote(self._jump(known_hosts))}")
+            options.append(f"ProxyCommand={self._jump(known_hosts)}")
         out: dict[str, Any] = {
             "ansible_host": node.address,
             "ansible_port": node.port,
             "ansible_user": user,
             "ansible_ssh_use_tty": False,  # raw tasks: their errors stay apart from their output
-            "ansible_ssh_common_args": " ".join(options),
+            "ansible_ssh_common_args": shlex.join(["-F", "/dev/null", *(w for o in options for w in ("-o", o))]),
             "ansible_python_interpreter": node.labels.get("python", "auto_silent"),
             "fleet_now": dict(play.now.get(node.name, {})),
         }
@@ -271,10 +277,11 @@ class AnsiblePlaybook:
     def _jump(self, known_hosts: Path) -> str:
         """The ssh to the bastion; its host key is checked under its host name, like a node's under its name."""
         jump, key = Jump.parse(self.settings.ssh_bastion), self.settings.ssh_key
-        argv = ["ssh", "-F", "/dev/null", "-o", f"UserKnownHostsFile={known_hosts}", "-o", "BatchMode=yes"]
+        argv = ["ssh", "-F", "/dev/null", "-o", f"UserKnownHostsFile={_file_word(known_hosts)}", "-o", "BatchMode=yes"]
         argv += ["-o", "StrictHostKeyChecking=yes", "-o", f"HostKeyAlias={jump.host}", "-p", str(jump.port)]
         argv += [*(("-i", key) if key else ()), "-l", jump.user or self.settings.ssh_user, "-W"]
-        return f"{shlex.join(argv)} '[%h]:%p' {shlex.quote(jump.host)}"
+        # The outer ssh puts host and port in place of %h and %p; any other % is one of the inner ssh's.
+        return f"{shlex.join(argv).replace('%', '%%')} '[%h]:%p' {shlex.quote(jump.host)}"
 
     def _env(self, folder: Path, control: Path) -> dict[str, str]:
         return {
@@ -305,7 +312,8 @@ class AnsiblePlaybook:
             raise FleetError("ansible-playbook is not installed", hint="pip install ansible-core", slug="no-ansible")
         folder.mkdir(mode=0o700)
         file = folder / "ansible-playbook"
-        file.write_text(_WRAPPER.format(python=sys.executable, real=real, controller=os.getpid()))
+        text = _WRAPPER.format(python=sys.executable, real=real, controller=os.getpid())
+        file.write_text(text, encoding="utf-8")
         file.chmod(stat.S_IRWXU)
 
 
@@ -331,7 +339,7 @@ def _mark() -> str:
 
 def _started(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""
 

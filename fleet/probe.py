@@ -71,6 +71,29 @@ def probe(
         yield judge(answer, nonce, vendors, matrix_model, now())
 
 
+def recorded(
+    looks: Iterable[Probed], record: Callable[[list[Facts], dict[str, bytes]], object], batch: int = 256
+) -> Iterator[Probed]:
+    """The looks as they come; their facts and raw outputs are handed to `record`, some nodes at a time.
+
+    What is passed on has no raw output any more: that of a whole fleet would fill the memory.
+    """
+    facts: list[Facts] = []
+    raw: dict[str, bytes] = {}
+    try:
+        for seen in looks:
+            if seen.facts is not None:
+                facts.append(seen.facts)
+                raw.update(seen.raw)
+            if len(facts) >= batch:
+                record(facts, raw)
+                facts, raw = [], {}
+            yield replace(seen, raw={})
+    finally:
+        if facts:
+            record(facts, raw)
+
+
 def sections(vendors: Iterable[Vendor]) -> list[Section]:
     """Everything one probe asks: the common ground, then each vendor's own commands where the bus shows that vendor."""
     known = list(vendors)
@@ -131,34 +154,18 @@ def _with_facts(
     at: str,
 ) -> Probed:
     vendor, problems = _identify(ground, vendors)
-    wanting: list[str] = []
-    missing: list[str] = []
-    readings: dict[str, Reading] = {}
-    statuses: dict[str, str] = {}
-    raw: dict[str, bytes] = {}
-    digests: dict[str, str] = {}
-    for item in vendor.probes if vendor else ():
-        frame = frames.get(f"{vendor.name}/{item.name}") if vendor else None
-        if vendor is None or (frame is not None and frame.state == "skipped"):
-            continue
-        reading, lack = _read(vendor, item, frame)
-        readings[item.name] = reading
-        statuses[item.name] = reading.status
-        if frame is None or frame.state == "truncated":
-            missing.append(item.name)
-        elif lack:
-            wanting.append(lack)
-        if frame is not None and frame.output:
-            digests[item.name] = digest(frame.output)
-            raw[digests[item.name]] = frame.output
-    wanting += [
-        f"{name} did not come over whole"
-        for name in ("modules", "disks", "dkms")
-        if name in frames and frames[name].state not in ("complete", "skipped")
+    outputs = _outputs(vendor, frames) if vendor else _Outputs()
+    wanting = [
+        *outputs.wanting,
+        *(
+            f"{name} did not come over whole"
+            for name in ("modules", "disks", "dkms")
+            if name in frames and frames[name].state not in ("complete", "skipped")
+        ),
     ]
     gathered = Gathered()
     if vendor:
-        seen = Seen(ground.os, _functions(ground, vendor), readings, ground.modules)
+        seen = Seen(ground.os, _functions(ground, vendor), outputs.readings, ground.modules)
         try:
             gathered = vendor.gather(seen)
         except Exception as error:  # an adapter that breaks on one node's words must not cost the others
@@ -170,8 +177,8 @@ def _with_facts(
     components["kernel"] = ComponentFact(loaded=ground.os.kernel)
     if not done:
         wanting.append(answer.detail or "the answer broke off")
-    if missing:
-        wanting.append(f"nothing of {', '.join(missing)}")
+    if outputs.missing:
+        wanting.append(f"nothing of {', '.join(outputs.missing)}")
     facts = Facts(
         node=answer.node.name,
         os=ground.os,
@@ -179,7 +186,7 @@ def _with_facts(
         components=dict(sorted(components.items())),
         accelerators=cards,
         flags={**ground.flags, **gathered.flags},
-        statuses=statuses,
+        statuses={name: reading.status for name, reading in outputs.readings.items()},
         problems=tuple(dict.fromkeys([*problems, *disagreements, *gathered.problems])),
         faults=gathered.faults,
         boot_id=ground.boot_id,
@@ -188,16 +195,45 @@ def _with_facts(
     try:
         canonical(facts.content()).encode()
     except UnicodeEncodeError:  # half a character, smuggled in by an escape: no database takes it
-        return replace(base, outcome="garbled", detail="it says text that is no text (half a surrogate pair)", raw=raw)
+        detail = "it says text that is no text (half a surrogate pair)"
+        return replace(base, outcome="garbled", detail=detail, raw=outputs.raw)
     return replace(
         base,
         outcome="partial" if wanting else "answered",
         facts=facts,
-        raw=raw,
+        raw=outputs.raw,
         detail="; ".join(wanting),
-        readings=readings,
-        sections=digests,
+        readings=outputs.readings,
+        sections=outputs.digests,
     )
+
+
+@dataclass
+class _Outputs:
+    """What the commands of one vendor said, by probe name; `raw` by digest. `missing` = of these nothing came over."""
+
+    readings: dict[str, Reading] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    raw: dict[str, bytes] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    wanting: list[str] = field(default_factory=list)
+
+
+def _outputs(vendor: Vendor, frames: Mapping[str, Frame]) -> _Outputs:
+    out = _Outputs()
+    for item in vendor.probes:
+        frame = frames.get(f"{vendor.name}/{item.name}")
+        if frame is not None and frame.state == "skipped":
+            continue
+        out.readings[item.name], lack = _read(vendor, item, frame)
+        if frame is None or frame.state == "truncated":
+            out.missing.append(item.name)
+        elif lack:
+            out.wanting.append(lack)
+        if frame is not None and frame.output:
+            out.digests[item.name] = digest(frame.output)
+            out.raw[out.digests[item.name]] = frame.output
+    return out
 
 
 def _functions(ground: Ground, vendor: Vendor) -> tuple[PciDevice, ...]:

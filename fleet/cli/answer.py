@@ -15,23 +15,7 @@ from fleet.core import errors
 if TYPE_CHECKING:
     from compat_matrix import Matrix
     from fleet.config import Settings
-    from fleet.core.model import Conflict, Policy, Reason, Request, Solution, Source, Stage
-
-
-def policy_of(in_force: Settings) -> Policy:
-    """The policy that the settings stand for."""
-    from dataclasses import replace
-    from typing import get_args
-
-    from fleet.core.model import LEVELS, Channel, Policy
-
-    policy = Policy()
-    channel = next((c for c in get_args(Channel) if c == in_force.channel), None)
-    level = next((known for known in LEVELS if known == in_force.min_level), None)
-    if channel is None or level is None:
-        what = f"setting channel {in_force.channel!r} or min_level {in_force.min_level!r} is not known"
-        raise errors.UsageError(what, hint="fleet config show", slug="bad-setting")
-    return replace(policy, channel=channel, min_level=level)
+    from fleet.core.model import Conflict, Reason, Request, Solution, Source, Stage
 
 
 def matrix_of(in_force: Settings) -> Matrix:
@@ -63,6 +47,7 @@ def requests_of_nodes(in_force: Settings, nodeset: str | None) -> tuple[list[tup
     import compat_matrix
     from fleet.inventory import open_inventory
     from fleet.inventory.selection import select
+    from fleet.planning import policy_of
 
     inventory = open_inventory(in_force.database)
     try:
@@ -120,6 +105,7 @@ def as_dict(answer: Solution | Conflict) -> dict[str, Any]:
 
 
 def stage_dict(stage: Stage) -> dict[str, Any]:
+    """One stage of a road as plain JSON values."""
     return {
         "steps": [{"component": c.component, "from": c.old, "to": c.new} for c in stage.changes],
         "reboot": stage.reboot in ("reboot", "power_cycle"),
@@ -130,15 +116,18 @@ def stage_dict(stage: Stage) -> dict[str, Any]:
 
 
 def reason_dict(reason: Reason) -> dict[str, Any]:
+    """A sentence with its source as plain JSON values."""
     return {"text": reason.text, "source": None if reason.source is None else dict(vars(reason.source))}
 
 
 def class_of(request: Request) -> str:
+    """The class of nodes that a request speaks of, in words."""
     system = " ".join(filter(None, (request.os.id, request.os.version))) or "an unknown system"
     return f"{request.count} x {request.vendor} {request.model} on {system}, kernel {request.os.kernel or 'not told'}"
 
 
 def cited(source: Source | None) -> str:
+    """A source in one line, behind its level of evidence."""
     if source is None:
         return "(no source)"
     parts = [source.title, source.section, f"seen {source.seen}" if source.seen else "", source.url, source.at]
@@ -147,6 +136,7 @@ def cited(source: Source | None) -> str:
 
 
 def print_solution(request: Request, answer: Solution) -> None:
+    """The chosen stack, the road there and back, and the sources, for a person."""
     click.echo(f"{class_of(request)}: evidence {answer.level} or stronger\n")
     rows = []
     for component, version in answer.stack.items():
@@ -193,5 +183,6 @@ def print_reasons(reasons: Iterable[Reason]) -> None:
 
 
 def print_conflict(request: Request, answer: Conflict) -> None:
+    """What clashes, for a person."""
     click.echo(f"Nothing fits {class_of(request)}. These clash:")
     print_reasons(answer.causes)

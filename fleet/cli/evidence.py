@@ -25,11 +25,15 @@ def list_(ctx: click.Context, output: str) -> int:
     store = EvidenceStore(settings(ctx).evidence_dir)
     rows = []
     for run in store.runs():
-        records = list(store.records(run))
-        origins = ", ".join(sorted({record.origin for record in records}))
-        first, last = (records[0], records[-1]) if records else (None, None)
+        origins: set[str] = set()
+        first = last = None
+        count = 0
+        for last in store.records(run):
+            first = first or last
+            count += 1
+            origins.add(last.origin)
         ends = {"from": first.at if first else "", "to": last.at if last else "", "head": last.digest if last else ""}
-        rows.append({"run": run, "records": len(records), "origin": origins, **ends})
+        rows.append({"run": run, "records": count, "origin": ", ".join(sorted(origins)), **ends})
     if output == "name":
         for row in rows:
             click.echo(row["run"])

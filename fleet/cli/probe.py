@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 import sys
@@ -88,14 +89,7 @@ def _run(
     from fleet.probe import probe as look
     from fleet.remote import Record
 
-    if local:
-        chosen = [Node(platform.node() or "localhost", "127.0.0.1")]
-    elif replay and pick == Pick(None, None, None):
-        from fleet.remote import Replay
-
-        chosen = list(Replay(replay).nodes())
-    else:
-        chosen = pick.nodes(inventory, config, default_all=True)
+    chosen = _chosen(config, inventory, pick, replay, local)
     if not chosen:
         say("no nodes yet: fleet node add NAME" if pick.everything else "no nodes")
     known_keys = inventory.host_keys()
@@ -119,7 +113,7 @@ def _run(
             timeout_s=config.probe_timeout,
             sudo=config.sudo,
         ):
-            results.append(result)
+            results.append(dataclasses.replace(result, raw={}, readings={}))  # those of a fleet would fill the memory
             book.keep(result)
             if output == "jsonl":
                 click.echo(json.dumps(document("Probed", _as_dict(result)), ensure_ascii=False))
@@ -138,6 +132,17 @@ def _run(
         left = len(chosen) - len(results)
         raise errors.Interrupted(f"stopped; {left} nodes were not looked at", hint="run the same command again")
     return errors.NODES_FAILED if any(result.outcome != "answered" for result in results) else errors.DONE
+
+
+def _chosen(config: Settings, inventory: Inventory, pick: Pick, replay: str | None, local: bool) -> list[Node]:
+    """The nodes meant: this machine, those of a recording, or those of the inventory."""
+    if local:
+        return [Node(platform.node() or "localhost", "127.0.0.1")]
+    if replay and pick == Pick(None, None, None):
+        from fleet.remote import Replay
+
+        return list(Replay(replay).nodes())
+    return pick.nodes(inventory, config, default_all=True)
 
 
 def _transport(

@@ -24,6 +24,7 @@ def validate(ctx: click.Context, pick: Pick, suite: str, output: str) -> int:
     import drivers
     from fleet.cli.driving import looker, origin_of, transport_of
     from fleet.evidence import EvidenceStore
+    from fleet.probe import recorded
     from fleet.validate import exit_code, summary
     from fleet.validate import validate as run
 
@@ -32,16 +33,16 @@ def validate(ctx: click.Context, pick: Pick, suite: str, output: str) -> int:
         known = inventory.facts([node.name for node in nodes])
         counts = {name: len(facts.accelerators) for name, facts in known.items() if facts.accelerators}
         with transport_of(settings, inventory) as transport:
-            looks = list(looker(settings, transport)(nodes))
-        reports = list(run(looks, drivers.vendors(settings.vendor_path), suite, counts))
-        facts = [look.facts for look in looks if look.facts is not None]
-        inventory.record(facts, {key: data for look in looks for key, data in look.raw.items()})
+            looks = recorded(looker(settings, transport)(nodes), inventory.record)
+            reports = list(run(looks, drivers.vendors(settings.vendor_path), suite, counts))
+        origin = origin_of(nodes)
         evidence = EvidenceStore(settings.evidence_dir)
         run_id = f"v-{now()[:10].replace('-', '')}-{secrets.token_hex(3)}"
         for report in reports:
-            evidence.append(run_id, now(), origin_of(nodes), "validation", {"suite": suite, **report.as_dict()})
+            evidence.append(run_id, now(), origin, "validation", {"suite": suite, **report.as_dict()})
         inventory.audit(operator(settings), "validate", now(), {"run": run_id, "suite": suite, **summary(reports)})
-    reports.sort(key=lambda report: [node.name for node in nodes].index(report.node))
+    place = {node.name: number for number, node in enumerate(nodes)}
+    reports.sort(key=lambda report: place[report.node])
     if output == "table":
         rows = []
         for report in reports:
