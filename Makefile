@@ -3,7 +3,7 @@ PYTHON ?= .venv/bin/python
 BIN := $(dir $(PYTHON))
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: check lint types layers yaml shell test samples lab lab-smoke bench wheel
+.PHONY: check lint types layers yaml shell matrix test samples lab lab-smoke bench wheel
 
 check: lint types layers yaml shell matrix samples test
 
@@ -38,10 +38,10 @@ lab-smoke:
 	$(PYTHON) -m pytest -m "lab and smoke" tests/lab
 
 lab:
-	$(PYTHON) -m pytest -m lab tests/lab
+	$(PYTHON) scripts/prove lab lab tests/lab tests/upgrade
 
 bench:
-	$(PYTHON) -m pytest -m bench -s tests/bench
+	$(PYTHON) scripts/prove bench bench tests/bench
 
 wheel:
 	$(PYTHON) -m build --wheel
