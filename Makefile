@@ -38,7 +38,7 @@ lab-smoke:
 	$(PYTHON) -m pytest -m "lab and smoke" tests/lab
 
 lab:
-	$(PYTHON) scripts/prove lab lab tests/lab tests/upgrade
+	$(PYTHON) scripts/prove lab lab tests
 
 bench:
 	$(PYTHON) scripts/prove bench bench tests/bench
