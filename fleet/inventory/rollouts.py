@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from fleet.core import planfile
 from fleet.core.budget import Limit, Verdict, admit
@@ -174,10 +174,12 @@ class Rollouts:
 
     def put(self, lease: Lease, changes: Iterable[tuple[NodeTask, Mapping[str, Json] | None, str | None]]) -> None:
         """Write tasks that moved without a step; with each, what it was before and its boot id where they are new."""
+        rows: list[tuple[NodeTask, dict[str, Any]]] = []
+        for task, prior, boot_id in changes:
+            more: dict[str, Any] = {} if prior is None else {"prior": dict(prior)}
+            rows.append((task, {**more, **({} if boot_id is None else {"boot_id": boot_id})}))
         with self._fenced(lease) as connection:
-            for task, prior, boot_id in changes:
-                more: dict[str, Any] = {} if prior is None else {"prior": dict(prior)}
-                _write(connection, lease.name, task, {**more, **({} if boot_id is None else {"boot_id": boot_id})})
+            _write(connection, lease.name, rows)
 
     def intend(self, lease: Lease, tasks: Sequence[NodeTask], phase: str, now: float) -> dict[str, int]:
         """Write an intent for each of those nodes before anything is done; node -> id of the attempt.
@@ -186,48 +188,47 @@ class Rollouts:
         """
         found: dict[str, int] = {}
         with self._fenced(lease) as connection:
+            last = _last_attempts(connection, lease.name, tasks)
+            fresh = []
             for task in tasks:
-                last = connection.execute(
-                    select(ATTEMPT.c.id, ATTEMPT.c.state)
-                    .where(
-                        ATTEMPT.c.rollout == lease.name,
-                        ATTEMPT.c.node == task.node,
-                        ATTEMPT.c.direction == task.direction,
-                        ATTEMPT.c.cursor == task.cursor,
-                        ATTEMPT.c.attempt == task.attempt,
-                    )
-                    .order_by(ATTEMPT.c.id.desc())
-                    .limit(1)
-                ).first()
-                if last is not None and last.state in ("intent", "ambiguous", "waiting", "hands"):
-                    connection.execute(
-                        update(ATTEMPT).where(ATTEMPT.c.id == last.id).values(state="intent", fence=lease.fence)
-                    )
-                    found[task.node] = int(last.id)
+                number, state = last.get(task.node, (0, ""))
+                if state in ("intent", "ambiguous", "waiting", "hands"):
+                    found[task.node] = number
                 else:
-                    row = {
+                    fresh.append({
                         "rollout": lease.name, "node": task.node, "direction": task.direction, "cursor": task.cursor,
                         "attempt": task.attempt, "phase": phase, "state": "intent", "fence": lease.fence, "began": now,
                         "ended": 0.0, "detail": "", "evidence": "",
-                    }  # fmt: skip
-                    done = connection.execute(insert(ATTEMPT).values(**row).returning(ATTEMPT.c.id))
-                    found[task.node] = int(done.scalar_one())
+                    })  # fmt: skip
+            for again in chunks(list(found.values())):
                 connection.execute(
-                    update(TASK).where(TASK.c.rollout == lease.name, TASK.c.node == task.node).values(open="intent")
+                    update(ATTEMPT).where(ATTEMPT.c.id.in_(again)).values(state="intent", fence=lease.fence)
                 )
+            if fresh:
+                made = connection.execute(insert(ATTEMPT).returning(ATTEMPT.c.node, ATTEMPT.c.id), fresh)
+                found |= {node: int(number) for node, number in made}
+            for names in chunks([task.node for task in tasks]):
+                of_tasks = (TASK.c.rollout == lease.name, TASK.c.node.in_(names))
+                connection.execute(update(TASK).where(*of_tasks).values(open="intent"))
         return found
 
     def finish(self, lease: Lease, results: Iterable[Result], now: float) -> None:
         """Write the results of attempts and the nodes' new tasks, together."""
+        results = list(results)
+        rows: list[tuple[NodeTask, dict[str, Any]]] = []
         with self._fenced(lease) as connection:
+            ends = [
+                {"of": r.attempt, "state": r.state, "ended": now, "detail": r.detail, "evidence": r.evidence}
+                for r in results
+            ]
+            if ends:
+                connection.execute(update(ATTEMPT).where(ATTEMPT.c.id == bindparam("of")), ends)
+            before: dict[str, Any] = {}
+            for names in chunks([r.task.node for r in results]):
+                query = select(TASK.c.node, TASK.c.prior, TASK.c.given).where(TASK.c.rollout == lease.name)
+                before |= {row.node: row for row in connection.execute(query.where(TASK.c.node.in_(names)))}
             for result in results:
-                connection.execute(
-                    update(ATTEMPT)
-                    .where(ATTEMPT.c.id == result.attempt)
-                    .values(state=result.state, ended=now, detail=result.detail, evidence=result.evidence)
-                )
-                of_task = (TASK.c.rollout == lease.name, TASK.c.node == result.task.node)
-                old = connection.execute(select(TASK.c.prior, TASK.c.given).where(*of_task)).one()
+                old = before[result.task.node]
                 more: dict[str, Any] = {}
                 if result.prior is not None:
                     more["prior"] = {**old.prior, **result.prior}
@@ -235,7 +236,8 @@ class Rollouts:
                     more["boot_id"] = result.boot_id
                 if result.given is not None:
                     more["given"] = sorted({*old.given, result.given})
-                _write(connection, lease.name, result.task, more)
+                rows.append((result.task, more))
+            _write(connection, lease.name, rows)
 
     def set_state(self, lease: Lease, state: RolloutState, reason: str, at: str) -> None:
         """Pause, go on with, or end a rollout. Ending it sets its nodes free."""
@@ -264,8 +266,7 @@ class Rollouts:
     def reopen(self, lease: Lease, tasks: Iterable[NodeTask], forgiven: int) -> None:
         """A person says: go on. The failures so far are accepted, nodes that waited for hands owe their step again."""
         with self._fenced(lease) as connection:
-            for task in tasks:
-                _write(connection, lease.name, task, {})
+            _write(connection, lease.name, [(task, {}) for task in tasks])
             connection.execute(
                 update(ROLLOUT)
                 .where(ROLLOUT.c.id == lease.name, ROLLOUT.c.state.not_in(FINISHED))
@@ -383,9 +384,32 @@ class Rollouts:
             return {row.id: (row.heartbeat, row.version) for row in connection.execute(select(CONTROLLER))}
 
 
-def _write(connection: Connection, rollout: str, task: NodeTask, more: Mapping[str, Any]) -> None:
-    connection.execute(
-        update(TASK)
-        .where(TASK.c.rollout == rollout, TASK.c.node == task.node)
-        .values(**rollout_rows.values(task), **more)
-    )
+def _write(connection: Connection, rollout: str, rows: Iterable[tuple[NodeTask, Mapping[str, Any]]]) -> None:
+    """Write tasks with more columns each; rows of the same columns are one statement."""
+    alike: dict[frozenset[str], list[dict[str, Any]]] = {}
+    for task, more in rows:
+        alike.setdefault(frozenset(more), []).append({"of": task.node, **rollout_rows.values(task), **more})
+    statement = update(TASK).where(TASK.c.rollout == rollout, TASK.c.node == bindparam("of"))
+    for some in alike.values():
+        for chunk in chunks(some):
+            connection.execute(statement, list(chunk))
+
+
+def _last_attempts(connection: Connection, rollout: str, tasks: Iterable[NodeTask]) -> dict[str, tuple[int, str]]:
+    """node -> (id, state) of the last attempt at the step that it owes."""
+    alike: dict[tuple[str, int, int], list[str]] = {}
+    for task in tasks:
+        alike.setdefault((task.direction, task.cursor, task.attempt), []).append(task.node)
+    found: dict[str, tuple[int, str]] = {}
+    for (direction, cursor, attempt), names in alike.items():
+        for some in chunks(names):
+            query = select(ATTEMPT.c.node, ATTEMPT.c.id, ATTEMPT.c.state).where(
+                ATTEMPT.c.rollout == rollout,
+                ATTEMPT.c.node.in_(some),
+                ATTEMPT.c.direction == direction,
+                ATTEMPT.c.cursor == cursor,
+                ATTEMPT.c.attempt == attempt,
+            )
+            for row in connection.execute(query.order_by(ATTEMPT.c.id)):
+                found[row.node] = (int(row.id), row.state)
+    return found
