@@ -158,6 +158,9 @@ class ArtifactStore:
         if old is not None and old.sha256 == digest:
             return old, False
         if old is not None and not replace:
+            with contextlib.suppress(OSError, FleetError):  # FleetError: what is in use cannot be told
+                if digest not in {artifact.sha256 for artifact in self.list()}:
+                    (self.folder / "blobs" / digest).unlink()
             raise Refused(
                 f"another file called {name!r} is in the store", where=where,
                 cause=f"stored sha256 {old.sha256[:12]}…, given {digest[:12]}…",

@@ -1,5 +1,7 @@
 """Evidence: what was done and seen, append-only, each record chained to the one before by its digest.
 
+`heads/<run>.json` names the last record of each run, so that one taken off the end is missed.
+
 One file of JSON lines for each run (a rollout, an audit, a validation), canonical JSON, `seq` from 0, `prev` = digest
 of the line before. Outputs are blobs by digest. A line is synced to the disk before `append` returns. A last line
 without its newline is what a crash leaves: it is dropped by the next writer, and is no damage. Records of origin `lab`
@@ -61,7 +63,7 @@ def _digest(line: bytes) -> str:
 
 
 class EvidenceStore:
-    """The evidence in one folder: `runs/<run>.jsonl` and `blobs/<hex>.z`."""
+    """The evidence in one folder: `runs/<run>.jsonl`, `heads/<run>.json` and `blobs/<hex>.z`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -98,6 +100,9 @@ class EvidenceStore:
             fcntl.flock(handle, fcntl.LOCK_EX)
             last, end = _tail(handle)
             seq, prev = (0, FIRST) if last is None else (_seq(last, file) + 1, _digest(last))
+            known = self._head(file.stem)
+            if known is not None and known[0] == seq - 1:
+                prev = known[1]  # an edit of the last record stays visible for ever
             entry = {"seq": seq, "prev": prev, "at": at, "origin": origin, "kind": kind, "body": dict(body)}
             line = canonical(entry).encode()
             os.ftruncate(handle, end)  # what a crash left of a line
@@ -106,9 +111,27 @@ class EvidenceStore:
             while data:
                 data = data[os.write(handle, data) :]
             os.fsync(handle)
+            self._keep_head(file.stem, seq, _digest(line))
         finally:
             os.close(handle)
         return Record(seq, prev, at, origin, kind, body, _digest(line))
+
+    def _keep_head(self, run: str, seq: int, digest: str) -> None:
+        """Note how far the run has come. After a crash it may be behind by a record, never ahead of the run."""
+        file = self.folder / "heads" / f"{run}.json"
+        part = file.with_name(f".{file.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):  # the record itself is on the disk: that is what was asked for
+            file.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(canonical({"seq": seq, "digest": digest}), encoding="utf-8")
+            part.replace(file)
+
+    def _head(self, run: str) -> tuple[int, str] | None:
+        """(sequence, digest) of the last record as it was written; None where none is kept."""
+        try:
+            raw = json.loads((self.folder / "heads" / f"{run}.json").read_text(encoding="utf-8"))
+            return int(raw["seq"]), str(raw["digest"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
     def blob(self, data: bytes) -> str:
         """Keep an output; its digest. The same output twice is one file."""
@@ -178,11 +201,17 @@ class EvidenceStore:
         """Whether the chain is whole, each line canonical, and each output that is still kept the one named."""
         torn = _torn(self._file(run))
         head, count = FIRST, 0
+        known = self._head(run)
         for number, line in enumerate(self._lines(run), 1):
             problem = _flaw(line, count, head) or self._lost(line)
+            if not problem and known is not None and known[0] == count and known[1] != _digest(line):
+                problem = "it is not the record that was written last: it was edited"
             if problem:
                 return Verdict(run, count, head, f"line {number}: {problem}", torn)
             head, count = _digest(line), count + 1
+        cut_off = 1 if torn and self._file(run).stat().st_size > 0 else 0  # the last one, told by `torn`
+        if known is not None and known[0] >= count + cut_off:
+            return Verdict(run, count, head, f"records {count} to {known[0]} were removed from its end", torn)
         return Verdict(run, count, head, "", torn)
 
     def _lost(self, line: bytes) -> str:

@@ -204,6 +204,15 @@ class AnsiblePlaybook:
             shutil.rmtree(control, ignore_errors=True)
         return out
 
+    def trusted(self, nodes: Sequence[Node], keys: Mapping[str, str]) -> dict[str, str]:
+        """The host keys for ssh, by the name it checks them under: the nodes' own, and the bastion's."""
+        found = {node.name: keys[node.name] for node in nodes}
+        if self.settings.ssh_bastion:
+            jump = Jump.parse(self.settings.ssh_bastion, self.settings.ssh_bastion_key)
+            if key := keys.get(jump.host, "") or jump.key:
+                found[jump.host] = key
+        return found
+
     def _execute(
         self, play: Play, nodes: Sequence[Node], keys: Mapping[str, str], folder: Path, control: Path,
         listener: _Listener,
@@ -211,11 +220,7 @@ class AnsiblePlaybook:
         import ansible_runner
 
         known_hosts = folder / "known_hosts"
-        trusted = {node.name: keys[node.name] for node in nodes}
-        if self.settings.ssh_bastion:
-            jump = Jump.parse(self.settings.ssh_bastion, self.settings.ssh_bastion_key)
-            if key := keys.get(jump.host, "") or jump.key:
-                trusted[jump.host] = key
+        trusted = self.trusted(nodes, keys)
         known_hosts.write_text("".join(f"{name} {key}\n" for name, key in trusted.items()))
         (folder / "ansible.cfg").touch()  # nobody's own settings
         self._wrapper(folder / "bin")

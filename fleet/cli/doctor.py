@@ -70,20 +70,28 @@ def examine(in_force: Settings) -> Iterator[Finding]:
 
 def _state_dir(in_force: Settings) -> Iterator[Finding]:
     folder = Path(in_force.state_dir)
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    hint = "set FLEET_STATE_DIR to a folder that this user may write to"
-    try:
-        with tempfile.TemporaryFile(dir=there) as probe:
-            probe.write(b"fleet")
-            probe.flush()
-        free = shutil.disk_usage(there).free
-    except OSError as error:
-        yield Finding("state folder", "failed", f"{there}: {error.strerror or error}", hint)
+    there, trouble = _written(folder)
+    if trouble:
+        hint = "set FLEET_STATE_DIR to a folder that this user may write to"
+        yield Finding("state folder", "failed", f"{there}: {trouble}", hint)
         return
+    free = shutil.disk_usage(there).free
     made = "" if there == folder else ", made on first use"
     detail = f"{folder}{made}, {free / 1024**3:.1f} GiB free"
     low = free < LOW_BYTES
     yield Finding("state folder", "warning" if low else "ok", detail, "free some space: df -h" if low else "")
+
+
+def _written(folder: Path) -> tuple[Path, str]:
+    """The folder, or the nearest above it that is there; and why no file can be written into it, "" when one can."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there) as probe:
+            probe.write(b"fleet")
+            probe.flush()
+    except OSError as error:
+        return there, error.strerror or str(error)
+    return there, ""
 
 
 def _database(in_force: Settings) -> Iterator[Finding]:
@@ -100,7 +108,10 @@ def _database(in_force: Settings) -> Iterator[Finding]:
     finally:
         database.close()
     if found is None:
-        yield Finding("database", "ok", f"{database.shown}: empty, made on first use")
+        trouble = _written(database.path.parent)[1] if database.dialect == "sqlite" else ""
+        detail = f"{database.shown}: {trouble or 'empty, made on first use'}"
+        hint = "name another with --db or FLEET_DB" if trouble else ""
+        yield Finding("database", "failed" if trouble else "ok", detail, hint)
     elif found != known[-1]:
         yield Finding("database", "warning", f"{database.shown}: schema {found} of {known[-1]}", "fleet db upgrade")
     else:

@@ -92,11 +92,11 @@ def print_error(error: FleetError, args: Sequence[str] = ()) -> None:
 
 
 def _asked_for(args: Sequence[str]) -> str:
-    """The document form that `-o` names; "" when it names none."""
+    """json or yaml, where `-o` names it. Lines of jsonl are data only: a reader of them looks at the exit status."""
     given = [b for a, b in itertools.pairwise(args) if a in ("-o", "--output")]
     given += [a.removeprefix("-o") for a in args if a.startswith("-o")]
     given += [a.removeprefix("--output=") for a in args if a.startswith("--output=")]
-    return next((form for form in given if form in ("json", "jsonl", "yaml")), "")
+    return next((form for form in given if form in ("json", "yaml")), "")
 
 
 def _short(text: str) -> str:

@@ -68,3 +68,31 @@ def test_a_spoilt_recording_is_named(tmp_path: Path, spoil: str) -> None:
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(BadInput):
         Replay(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rc": "0"},
+        {"port": "x"},
+        {"node": ["a"]},
+        {"trouble": "none"},
+        {"phase": []},
+        {"node": "another"},
+        {"detail": 5},
+    ],
+)
+def test_a_recording_of_the_wrong_types_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    Record(Fixed(Answer(NODE, "done", 0, b"x")), tmp_path).run(NODE, "", timeout_s=1, sudo=False)
+    file = next(tmp_path.glob("*.json"))
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    with pytest.raises(BadInput) as caught:
+        list(Replay(tmp_path).nodes())
+    assert caught.value.slug == "bad-recording"
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_the_sweep(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput) as caught:
+        Record(Fixed(Answer(NODE, "done", 0)), tmp_path / "file")
+    assert caught.value.slug == "bad-recording"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import urllib.error
 import urllib.request
@@ -149,3 +150,44 @@ def test_ranges() -> None:
     for bad in ("bytes=10-", "bytes=5-4", "bytes=-0"):
         with pytest.raises(ValueError, match="bytes"):
             byte_range(bad, 10)
+
+
+def test_what_is_no_regular_file_is_refused_at_once(store: ArtifactStore, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "acme-1.0-x.run")
+    (tmp_path / "acme-2.0-x.run").mkdir()
+    for file in (tmp_path / "acme-1.0-x.run", tmp_path / "acme-2.0-x.run", Path("/dev/zero"), tmp_path / ("x" * 300)):
+        with pytest.raises(BadInput):
+            store.add(file, NOW, unrecognised=True)
+    assert not list(store.list())
+
+
+@pytest.mark.parametrize("name", ["acme-1.0\n.run", ".acme-1.0", "acme-1.0 ", "acme-\x1b[31m.run", "acme-" + "y" * 240])
+def test_names_that_nobody_can_show_or_store(store: ArtifactStore, tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        store.add(made(tmp_path, name), NOW, unrecognised=True)
+    assert caught.value.slug == "unrecognised-artifact"
+
+
+def test_a_refused_copy_leaves_nothing_behind(store: ArtifactStore, tmp_path: Path) -> None:
+    store.add(made(tmp_path), NOW)
+    with pytest.raises(Refused):
+        store.add(made(tmp_path, content=b"other"), NOW)
+    assert [finding.state for finding in store.verify()] == ["ok"]
+
+
+def test_a_damaged_note_is_named_and_spoils_nothing_else(store: ArtifactStore, tmp_path: Path) -> None:
+    store.add(made(tmp_path), NOW)
+    (store.folder / "names/zz.json").write_text("{")
+    (store.folder / "names/yy.json").write_text((store.folder / "names/acme-1.0-x.run.json").read_text())
+    assert {f.name: f.state for f in store.verify()} == {"acme-1.0-x.run": "ok", "yy": "damaged", "zz": "damaged"}
+    assert store.need("acme-1.0-x.run").name == "acme-1.0-x.run"
+    for name in ("../names/zz", "a/b", "", "."):
+        assert store.get(name) is None
+
+
+def test_a_store_that_cannot_be_written(store: ArtifactStore, tmp_path: Path) -> None:
+    store.folder.mkdir()
+    (store.folder / "names").write_text("a file in place of the folder")
+    with pytest.raises(FleetError) as caught:
+        store.add(made(tmp_path), NOW)
+    assert caught.value.slug == "store-unwritable"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleet.core.errors import NotFound
+from fleet.core.errors import FleetError, NotFound
 from fleet.evidence import FIRST, EvidenceStore
 
 NOW = "2031-05-01T08:00:00Z"
@@ -127,3 +127,45 @@ def test_a_run_is_no_path(store: EvidenceStore, name: str) -> None:
         list(store.records("r-2"))
     with pytest.raises(NotFound):
         store.read_blob("sha256:" + "0" * 64)
+
+
+def test_an_edit_or_loss_of_the_last_record_is_seen(store: EvidenceStore) -> None:
+    file = store.folder / "runs/r-1.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(b"".join(lines(store)[:-1]))
+    assert "removed from its end" in store.verify("r-1").problem
+    file.write_bytes(whole.replace(b'"n3"', b'"n8"'))
+    assert "line 4" in store.verify("r-1").problem
+    store.append("r-1", NOW, "lab", "step", {})  # what is written after the edit does not make it good
+    assert "line 5" in store.verify("r-1").problem
+    file.write_bytes(whole)
+    store.append("r-1", NOW, "lab", "step", {})
+    (store.folder / "heads/r-1.json").write_text("{")  # a head that is not there, or no head, proves nothing
+    assert store.verify("r-1").ok
+
+
+def test_a_last_record_that_is_junk_takes_no_further_one(store: EvidenceStore) -> None:
+    with (store.folder / "runs/r-1.jsonl").open("ab") as file:
+        file.write(b'{"seq":"\n')
+    with pytest.raises(FleetError) as caught:
+        store.append("r-1", NOW, "lab", "step", {})
+    assert caught.value.slug == "evidence-broken"
+
+
+def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file in place of the folder")
+    (tmp_path / "blobs").write_text("")
+    for write in (lambda s: s.append("r", NOW, "lab", "step", {}), lambda s: s.blob(b"x")):
+        with pytest.raises(FleetError) as caught:
+            write(EvidenceStore(tmp_path))
+        assert caught.value.slug == "store-unwritable" and caught.value.cause
+
+
+def test_a_run_is_found_by_its_beginning(store: EvidenceStore) -> None:
+    store.append("r-12", NOW, "lab", "step", {})
+    assert store.find("r-1") == "r-1" and store.find("r-12") == "r-12"
+    store.append("other", NOW, "lab", "step", {})
+    assert store.find("o") == "other"
+    for beginning in ("r", "", "x", "y" * 400):
+        with pytest.raises(NotFound):
+            store.find(beginning)
