@@ -121,11 +121,19 @@ def solve(ctx: click.Context, file: str, strategy: str | None, output: str) -> i
 @matrix.command()
 @click.argument("vendor", required=False)
 @click.option("--releases", is_flag=True, help="Every release, not only the models.")
+@click.option("--html", "page", metavar="FILE", help="Write one static HTML file: each cell opens its rule and source.")
 @output_option("table", "json", "yaml")
 @click.pass_context
-def show(ctx: click.Context, vendor: str | None, releases: bool, output: str) -> int:
-    """What the tables hold: vendors, or the models and releases of one."""
+def show(ctx: click.Context, vendor: str | None, releases: bool, page: str | None, output: str) -> int:
+    """What the tables hold: vendors, or the models, systems and drivers of one."""
     known = matrix_of(settings(ctx))
+    if vendor is not None and vendor not in known.tables:
+        shown = ", ".join(known.vendors)
+        raise errors.NotFound(
+            f"the tables have no vendor {vendor!r}", hint=f"known are: {shown}", slug="unknown-vendor"
+        )
+    if page is not None:
+        return _html(known, [vendor] if vendor else list(known.vendors), page)
     if vendor is None:
         rows = [
             {
@@ -138,11 +146,6 @@ def show(ctx: click.Context, vendor: str | None, releases: bool, output: str) ->
             for name, t in sorted(known.tables.items())
         ]
         return _listing("MatrixSummary", known, rows, output)
-    if vendor not in known.tables:
-        shown = ", ".join(known.vendors)
-        raise errors.NotFound(
-            f"the tables have no vendor {vendor!r}", hint=f"known are: {shown}", slug="unknown-vendor"
-        )
     tables = known.tables[vendor]
     if releases:
         rows = [
@@ -170,7 +173,46 @@ def show(ctx: click.Context, vendor: str | None, releases: bool, output: str) ->
             }
             for m in tables.models
         ]
+        if output == "table":
+            return _page(known, vendor)
     return _listing("MatrixRows", known, rows, output)
+
+
+def _page(known: Matrix, vendor: str) -> int:
+    """Models and systems of a vendor with the drivers that the rows allow, for a person."""
+    from compat_matrix import grid
+
+    tables = known.tables[vendor]
+    scheme = tables.components["driver"].scheme if "driver" in tables.components else "generic"
+    click.echo(f"{vendor}: {len(tables.models)} models, {len(tables.rules)} rules, {len(tables.records)} records\n")
+    rows = [
+        (m.name, m.kind, grid.span(m.allowed, scheme), ",".join(getattr(m.row, "pci", ())) or "-", m.row.at)
+        for m in grid.models(tables)
+    ]
+    table(("MODEL", "ARCHITECTURE", "DRIVERS", "PCI", "ROW"), rows)
+    found = grid.systems(known, tables)
+    if found:
+        click.echo()
+        lines = [
+            (line.name, "; ".join(f"{level} {grid.span(v, scheme)}" for level, v in line.by_level().items()) or "none")
+            for line in found
+        ]
+        table(("SYSTEM", "DRIVERS BY EVIDENCE"), lines)
+    say("a driver is named here when no row about the model, or the system, refuses it; `fleet matrix solve` decides")
+    return errors.DONE
+
+
+def _html(known: Matrix, vendors: list[str], file: str) -> int:
+    from compat_matrix.page import page
+
+    text = page(known, vendors)
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        what = f"{file!r} cannot be written: {error.strerror or error}"
+        raise errors.BadInput(what, where=file, hint="name a file in a folder that is there") from None
+    say(f"{file}: {len(text) / 1024:.0f} KiB, {', '.join(vendors)}")
+    return errors.DONE
 
 
 def _listing(kind: str, known: Matrix, rows: list[dict[str, Any]], output: str) -> int:
