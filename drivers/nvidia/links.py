@@ -9,7 +9,7 @@ from drivers.nvidia.values import Draft, nothing, rows
 from fleet.core.model import Json
 from fleet.core.vendor import Reading
 
-_GPU = re.compile(r"\s*GPU (\d+): (.+?)\s+\(UUID: (GPU-[0-9A-Fa-f-]+)\)\s*$")
+_GPU = re.compile(r"\s*GPU (\d+): (\S.{0,120}?)\s{1,8}\(UUID: (GPU-[0-9A-Fa-f-]+)\)\s*$")
 _SPEED = re.compile(r"\s*Link (\d+): (?:(\d+(?:\.\d+)?) GB/s|(<?inactive>?|<?N/A>?|<?Disabled>?))\s*$", re.IGNORECASE)
 _COUNTER = re.compile(
     r"\s*Link (\d+): ((?:Replay|Recovery|CRC|CRC FLIT|CRC Data|[A-Z][A-Za-z ]{2,40}) Errors): (\d+)\s*$"

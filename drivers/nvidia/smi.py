@@ -51,7 +51,7 @@ _BUS = re.compile(r"\s*([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\b")
 _NAMED = re.compile(r"\s*(\d+)\s+(\S.*?)\s*$")
 _PERSISTENCE = re.compile(r"\s+(?:On|Off|N/A|ERR!)$")
 _INFOROM = re.compile(r"WARNING: infoROM is corrupted at gpu ([0-9A-Fa-f:.]+)")
-_LISTED = re.compile(r"GPU (\d+): (.+?)\s+\(UUID: (GPU-[0-9A-Fa-f-]+)\)\s*$")
+_LISTED = re.compile(r"GPU (\d+): (\S.{0,120}?)\s{1,8}\(UUID: (GPU-[0-9A-Fa-f-]+)\)\s*$")
 _LISTED_MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+(\d+):\s+\(UUID: (MIG-[0-9A-Za-z/-]+)\)\s*$")
 _VERSION_LINE = re.compile(r"\s*(NVIDIA-SMI|NVML|DRIVER|KMD|CUDA|CUDA UMD) version\s*:\s*(.+?)\s*$", re.IGNORECASE)
 

@@ -188,3 +188,11 @@ def test_a_long_loop_is_read_from_its_header_and_its_last_rows() -> None:
     text = head + "0, NVIDIA H20, 40\n1, NVIDIA H20, 40\n" * 80_000 + "0, NVIDIA H20, 51\n1, NVIDIA H20, 52\n"
     reading = read("nvidia-smi --query-gpu=<fields> --format=csv -l 1", text)
     assert [c["temperature_c"] for c in reading.accelerators] == [51, 52]
+
+
+@pytest.mark.parametrize("command", ["nvidia-smi -L", "nvidia-smi nvlink -s", "nvidia-smi nvlink -e"])
+def test_lines_that_nearly_name_a_gpu_cost_little(command: str) -> None:
+    text = ("GPU 0: " + " " * 3900 + "(UUID: GPU-\n") * 500
+    began = time.process_time()
+    assert read(command, text).status in ("unparsed", "failed")
+    assert time.process_time() - began < 2
