@@ -234,3 +234,22 @@ def test_interrupt_keeps_what_was_seen(fleet: Fleet, sshd: Callable[..., Sshd], 
     inventory = open_inventory(fleet.url)
     assert set(inventory.facts()) == {"good"}
     inventory.close()
+
+
+def test_a_node_removed_while_it_was_looked_at_costs_the_others_nothing(fleet: Fleet) -> None:
+    from fleet.cli.probe import _Book
+    from fleet.config import load
+    from fleet.core.model import Facts, OsFacts
+    from fleet.probe import Probed
+
+    inventory = open_inventory(fleet.url)
+    try:
+        inventory.add([Node("a", "10.0.0.1"), Node("b", "10.0.0.2")])
+        book = _Book(inventory, load({}, {}), {}, ["a", "b"])
+        inventory.remove(["b"])
+        for name in ("a", "b"):
+            book.keep(Probed(Node(name, ""), "answered", "done", Facts(name, OsFacts("debian", "12", "6.1"))))
+        book.write()
+        assert list(inventory.facts()) == ["a"]
+    finally:
+        inventory.close()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from fleet.core.model import Accelerator, ComponentFact, Node
+from fleet.core.model import Accelerator, ComponentFact, Node, canonical
 from fleet.core.vendor import Gathered, Probe, Reading, Seen, Vendor, unparsed
 from fleet.probe import Probed, judge, sections
 from fleet.remote import Answer, build
@@ -232,6 +233,29 @@ def test_binary_output_of_a_tool() -> None:
     assert result.outcome == "partial"
     assert result.facts is not None
     assert result.facts.statuses["banner"] == "unparsed"
+
+
+@pytest.mark.parametrize(
+    ("section", "text"),
+    [
+        ("os", b"ID=debi\x00an\nVERSION_ID=\x1b[31m12\n"),
+        ("kernel", GROUND["kernel"].replace(b"x86_64", b"x86\x00\x9b64")),
+        ("toy__banner", b"\xff\xfe\x00\x00t\x00"),
+        ("pci", GROUND["pci"] + b"\x1b]0;title\x07 \x00\n"),
+    ],
+)
+def test_zero_bytes_and_terminal_codes_never_become_facts(section: str, text: bytes) -> None:
+    result = look(frames(but(**{section: text})))
+    assert result.facts is not None
+    stored = canonical(result.facts.content())
+    assert not re.search(r"\\u00[01]|[\x7f-\x9f]", stored)
+
+
+def test_half_a_character_costs_one_node_its_facts_and_not_the_batch() -> None:
+    bad = replace(vendor(), gather=lambda seen: Gathered(flags={"x": "\ud800"}))  # noqa: ARG005
+    answer = Answer(NODE, "done", 0, frames(GROUND))
+    result = judge(answer, NONCE, {"toy": bad}, model, AT)
+    assert (result.outcome, result.facts) == ("garbled", None) and "half" in result.detail
 
 
 def test_a_node_without_known_cards() -> None:

@@ -155,9 +155,12 @@ def test_a_last_record_that_is_junk_takes_no_further_one(store: EvidenceStore) -
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file in place of the folder")
     (tmp_path / "blobs").write_text("")
-    for write in (lambda s: s.append("r", NOW, "lab", "step", {}), lambda s: s.blob(b"x")):
-        with pytest.raises(FleetError) as caught:
-            write(EvidenceStore(tmp_path))
+    store = EvidenceStore(tmp_path)
+    with pytest.raises(FleetError) as record:
+        store.append("r", NOW, "lab", "step", {})
+    with pytest.raises(FleetError) as blob:
+        store.blob(b"x")
+    for caught in (record, blob):
         assert caught.value.slug == "store-unwritable" and caught.value.cause
 
 
