@@ -208,8 +208,7 @@ def _follow(argv: Sequence[str], say: Say) -> None:
         stderr=subprocess.STDOUT,
         text=True,
     ) as child:
-        assert child.stdout is not None
-        for line in child.stdout:
+        for line in child.stdout or ():
             last = [*last[-20:], line.rstrip()]
             if line.startswith("I: ") and not line.startswith("I: skipping"):
                 say(f"  {line[3:].rstrip()}")

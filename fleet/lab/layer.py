@@ -10,11 +10,12 @@ import json
 import os
 import platform
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from fleet.core.errors import FleetError
 from fleet.core.model import digest
@@ -186,6 +187,22 @@ def _build(done: Path, what: str, work: Callable[[Path], None], say: Say) -> Non
     building.rename(done)
 
 
+def _job(job: Callable[[], object], report: Path) -> NoReturn:
+    """Do the job in this child process, and end it; what went wrong stands in the report."""
+    code = 1
+    try:
+        die_with_parent()
+        job()
+        code = 0
+    except FleetError as error:
+        report.write_text(json.dumps(error.as_dict()), encoding="utf-8")
+    except BaseException as error:  # a child that unwound further would run its parent's code
+        said = {"what": f"a layer of the lab cannot be built: {error!r}"}
+        report.write_text(json.dumps(said), encoding="utf-8")
+    finally:
+        os._exit(code)
+
+
 def in_parallel(jobs: Sequence[Callable[[], object]], width: int = 2) -> None:
     """Run jobs in child processes, `width` at a time; FleetError of the first that failed.
 
@@ -207,25 +224,18 @@ def in_parallel(jobs: Sequence[Callable[[], object]], width: int = 2) -> None:
                 return
             time.sleep(0.02)
 
-    for number, job in enumerate(jobs):
-        if len(running) >= width:
+    # A folder of our own: a guessable name in /tmp could be somebody else's link.
+    with tempfile.TemporaryDirectory(prefix="fleet-lab-") as reports:
+        for number, job in enumerate(jobs):
+            if len(running) >= width:
+                wait_one()
+            report = Path(reports) / str(number)
+            pid = os.fork()
+            if pid == 0:
+                _job(job, report)
+            running[pid] = report
+        while running:
             wait_one()
-        report = Path(f"/tmp/fleet-lab-job-{os.getpid()}-{number}")
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                die_with_parent()
-                job()
-                code = 0
-            except FleetError as error:
-                report.write_text(json.dumps(error.as_dict()))
-            except BaseException as error:
-                report.write_text(json.dumps({"what": f"a layer of the lab cannot be built: {error!r}"}))
-            os._exit(code)
-        running[pid] = report
-    while running:
-        wait_one()
     if errors:
         details: dict[str, str] = json.loads(errors[0]) if errors[0].startswith("{") else {"what": errors[0]}
         what = details.pop("what")

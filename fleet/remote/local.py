@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import IO
+from typing import IO, cast
 
 from fleet.core.model import Node
 from fleet.remote.answer import Answer, Trouble
@@ -68,6 +68,7 @@ class Local:
         )
 
     def close(self) -> None:
+        """Kill every run under way."""
         with self._lock:
             self._closed = True
             running = list(self._running)
@@ -81,12 +82,13 @@ class Local:
         out, err = bytearray(), bytearray()
         trouble: Trouble = ""
         detail = ""
-        assert process.stdin and process.stdout and process.stderr
-        with selectors.DefaultSelector() as selector, process.stdin, process.stdout, process.stderr:
-            os.set_blocking(process.stdin.fileno(), False)
-            selector.register(process.stdin, selectors.EVENT_WRITE)
-            selector.register(process.stdout, selectors.EVENT_READ, out)
-            selector.register(process.stderr, selectors.EVENT_READ, err)
+        # Popen was given pipes for all three, which its type does not tell.
+        stdin, stdout, stderr = (cast("IO[bytes]", s) for s in (process.stdin, process.stdout, process.stderr))
+        with selectors.DefaultSelector() as selector, stdin, stdout, stderr:
+            os.set_blocking(stdin.fileno(), False)
+            selector.register(stdin, selectors.EVENT_WRITE)
+            selector.register(stdout, selectors.EVENT_READ, out)
+            selector.register(stderr, selectors.EVENT_READ, err)
             ended: float | None = None
             while len(selector.get_map()) and not trouble:
                 if process.poll() is not None and ended is None:
@@ -98,8 +100,8 @@ class Local:
                         trouble, detail = "timeout", f"not finished within {timeout_s:g} s"
                     break
                 for key, _ in ready:
-                    if key.fileobj is process.stdin:
-                        script = _feed(selector, process.stdin, script)
+                    if key.fileobj is stdin:
+                        script = _feed(selector, stdin, script)
                     else:
                         _drain(selector, key.fileobj, key.data)  # type: ignore[arg-type]  # registered just above
                 if len(out) > self._cap:

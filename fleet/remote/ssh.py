@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -129,6 +130,7 @@ class Ssh:
         return self._talk(node, self._limits.handshake_s, "", "", "")
 
     def close(self) -> None:
+        """End every run under way, and the connection to the bastion."""
         from fleet.remote.session import hang_up
 
         self._closed = True
@@ -161,7 +163,7 @@ class Ssh:
             self._gate.acquire()
             started = self._clock()
             try:
-                deadline = self._watchdog.watch(timeout_s, lambda wire=wire: s.hang_up(wire))  # type: ignore[misc]
+                deadline = self._watchdog.watch(timeout_s, partial(s.hang_up, wire))
                 known = self._host_keys.get(node.name, "")
                 transport = s.start(wire, banner, known)
             except BaseException:
@@ -236,7 +238,8 @@ class Ssh:
                 raise s.Stop("connect", "unreachable", self._jump_trouble[1])
             wire = None
             try:
-                assert key is not None  # a Jump makes the constructor load it
+                if key is None:
+                    raise s.Stop("auth", "internal", "no key is loaded")
                 wire = s.dial(jump.host, jump.port, self._limits.connect_s)
                 transport = s.start(wire, s.await_banner(wire, self._limits.banner_s, self._clock), jump.key)
                 own_gate = threading.Semaphore(0)
