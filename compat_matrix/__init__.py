@@ -5,6 +5,7 @@
     answer = solve(matrix, request_of(facts, Policy(), {"driver": "580.*"}))
     matrix.model("nvidia", "NVIDIA H100 80GB HBM3")                 # canonical name or None
     road(matrix, request, target, start)                            # stages or None
+    converge(matrix, requests)                                      # few stacks for a whole fleet
     why_not(matrix, request, "driver", "570.211.01")                 # Explanation
 
 The form of the tables is told in compat_matrix/README.md.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from compat_matrix.check import check
 from compat_matrix.classes import node_classes
+from compat_matrix.converge import Target, converge
 from compat_matrix.document import Problem
 from compat_matrix.explain import Explanation, why_not
 from compat_matrix.load import BadMatrix, load
@@ -22,6 +24,6 @@ from compat_matrix.solve import road, solve
 from compat_matrix.table import Matrix
 
 __all__ = [
-    "BadMatrix", "Explanation", "Matrix", "Problem", "check", "load", "node_classes", "parse_request", "request_of",
-    "road", "solve", "why_not",
+    "BadMatrix", "Explanation", "Matrix", "Problem", "Target", "check", "converge", "load", "node_classes",
+    "parse_request", "request_of", "road", "solve", "why_not",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import pytest
 
-from compat_matrix import Matrix, load, node_classes, road, solve, why_not
+from compat_matrix import Matrix, converge, load, node_classes, road, solve, why_not
 from compat_matrix.choose import Objective, best
 from compat_matrix.compile import compile_problem
 from compat_matrix.facts import node_class
@@ -203,6 +203,16 @@ def test_roads_and_explanations(shipped: Matrix, requests: list[Request]) -> Non
     ):
         if times:
             tell(what, times)
+
+
+def test_few_sets_for_the_fleet(shipped: Matrix, requests: list[Request]) -> None:
+    named = {str(i): request for i, request in enumerate(requests)}
+    answers = [solve(shipped, request) for request in requests]
+    apart = {repr(sorted(a.stack.items())) for a in answers if isinstance(a, Solution)}
+    took, targets = cpu(lambda: converge(shipped, named))
+    together = {repr(sorted(t.solution.stack.items())) for t in targets.values()}
+    print(f"\n{len(targets)} classes: {len(apart)} sets apart, {len(together)} with converge ({took:.2f} CPU s)")
+    assert len(together) <= len(apart)
 
 
 def test_the_tables(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from compat_matrix import Matrix, grid, why_not
@@ -13,6 +15,7 @@ from compat_matrix.page import page
 from fleet.core.model import OsFacts, Policy, Request
 from tests.matrix.conftest import Ran, small
 
+SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schema"
 VOID = {"meta", "br", "link", "input", "img", "hr"}
 
 
@@ -123,3 +126,11 @@ def test_the_page_in_the_terminal(fleet: Callable[..., Ran]) -> None:
     assert "vendor 580" in next(line for line in out.splitlines() if line.startswith("Ubuntu 22.04"))
     rows = fleet("matrix", "show", "nvidia", "-o", "json").json["rows"]
     assert any(row["model"] == "H100-SXM5-80GB" for row in rows)
+
+
+def test_its_documents_follow_their_schemas(fleet: Callable[..., Ran]) -> None:
+    for args in ((), ("nvidia",), ("ascend", "--releases")):
+        body = fleet("matrix", "show", *args, "-o", "json").json
+        schema = json.loads((SCHEMAS / f"{body['kind']}.json").read_text(encoding="utf-8"))
+        jsonschema.Draft202012Validator(schema).validate(body)
+        assert body["rows"]
