@@ -9,6 +9,7 @@ seconds, so the death of a controller, or the loss of an engine's own database, 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from fleet.inventory.rollouts import Lease, Rollouts
 ROUND_S = 2.0
 REST_S = 60.0  # the longest pause after a rollout could not be driven
 _SEAT = "controller:"
+_sitting = itertools.count()  # tells two seats of one process apart
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def seated(
     With `single` no other controller may live beside it (SQLite). Raises Locked for a name or a database that is taken,
     FleetError for a living controller of another protocol.
     """
-    seat, owner = _SEAT + name, owner_here("seat")
+    seat, owner = _SEAT + name, owner_here(f"seat{next(_sitting)}")
     try:
         lease = store.acquire(seat, owner, ttl_s, clock(), gone)
     except Locked as error:

@@ -18,7 +18,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -75,9 +75,15 @@ class EvidenceStore:
 
     def append(self, run: str, at: str, origin: Origin, kind: str, body: Mapping[str, Json]) -> Record:
         """Add one record to a run and sync it. Safe against other processes that append to the same run."""
+        return self.extend(run, at, origin, kind, [body])[-1]
+
+    def extend(
+        self, run: str, at: str, origin: Origin, kind: str, bodies: Iterable[Mapping[str, Json]]
+    ) -> list[Record]:
+        """Add a record for each body and sync them once: what a chunk of nodes came to costs one wait for the disk."""
         file = self._file(run)
         with self._told(file):
-            return self._append(file, at, origin, kind, body)
+            return self._extend(file, at, origin, kind, bodies)
 
     @contextlib.contextmanager
     def _told(self, file: Path) -> Iterator[None]:
@@ -93,9 +99,13 @@ class EvidenceStore:
                 slug="disk-full" if full else "store-unwritable",
             ) from error  # fmt: skip
 
-    def _append(self, file: Path, at: str, origin: Origin, kind: str, body: Mapping[str, Json]) -> Record:
+    def _extend(
+        self, file: Path, at: str, origin: Origin, kind: str, bodies: Iterable[Mapping[str, Json]]
+    ) -> list[Record]:
         file.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+        made: list[Record] = []
+        data = b""
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             last, end = _tail(handle)
@@ -103,18 +113,23 @@ class EvidenceStore:
             known = self._head(file.stem)
             if known is not None and known[0] == seq - 1:
                 prev = known[1]  # an edit of the last record stays visible for ever
-            entry = {"seq": seq, "prev": prev, "at": at, "origin": origin, "kind": kind, "body": dict(body)}
-            line = canonical(entry).encode()
+            for body in bodies:
+                entry = {"seq": seq, "prev": prev, "at": at, "origin": origin, "kind": kind, "body": dict(body)}
+                line = canonical(entry).encode()
+                made.append(Record(seq, prev, at, origin, kind, body, _digest(line)))
+                data += line + b"\n"
+                seq, prev = seq + 1, made[-1].digest
+            if not made:
+                return made
             os.ftruncate(handle, end)  # what a crash left of a line
             os.lseek(handle, end, os.SEEK_SET)
-            data = line + b"\n"
             while data:
                 data = data[os.write(handle, data) :]
             os.fsync(handle)
-            self._keep_head(file.stem, seq, _digest(line))
+            self._keep_head(file.stem, made[-1].seq, made[-1].digest)
         finally:
             os.close(handle)
-        return Record(seq, prev, at, origin, kind, body, _digest(line))
+        return made
 
     def _keep_head(self, run: str, seq: int, digest: str) -> None:
         """Note how far the run has come. After a crash it may be behind by a record, never ahead of the run."""

@@ -334,15 +334,16 @@ class Upgrade:
         now = self.hands.clock()
         group = self._plan(self.store.rollout(rollout).plan).groups[run.act.move.group]
         self._record(dids)
-        results = []
+        results, proofs = [], []
         for name, did in dids.items():
             before = run.tasks[name]
             task = advance(group, before, did.outcome, now)
             if did.outcome.result in ("waiting", "ambiguous") and task.begun:
                 self._later[rollout, name] = now + self.poll_s
             output = self.evidence.blob(did.output.encode()) if did.output else ""
-            self._note(rollout, "step", evidence_of(run.act, name, did, output))
+            proofs.append(evidence_of(run.act, name, did, output))
             results.append(result_of(run, name, did, task, output))
+        self.evidence.extend(rollout, self.hands.now(), self.origin, "step", proofs)
         self.store.finish(lease, results, now)
         for (name, did), task in zip(dids.items(), (result.task for result in results), strict=True):
             was = run.tasks[name].state

@@ -120,6 +120,7 @@ class DurableEngine:
         self._guard = threading.Lock()
         _seats[self.owner] = self  # before the launch, which takes up what this executor left
         launch(url, executor, protocol)
+        self.tidy()
 
     # --- the workflow's body --------------------------------------------------------------------------------------
 

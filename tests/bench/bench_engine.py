@@ -1,0 +1,153 @@
+"""What a rollout costs the controller: CPU milliseconds a step, memory, and whether both grow in proportion.
+
+`pytest -m bench -s tests/bench/bench_engine.py` prints a line for each database, engine and number of nodes. A step is
+one of the twelve that a node of this plan goes through; the simulated nodes take no time, so what is measured is
+deciding and writing, with the nodes' own small cost (their files) told apart. Each run is a process of its own, so that
+its memory is its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.core.model import Node
+from fleet.engine import Engine
+from fleet.engine.leases import LeaseEngine
+from fleet.evidence import EvidenceStore
+from fleet.inventory import open_inventory
+from fleet.inventory.rollouts import Rollouts
+from fleet.lab.simulated import SimFleet, hands
+from fleet.upgrade import Upgrade
+from tests.postgresql import Server, postgresql_server
+from tests.upgrade.simfleet import plan
+
+__all__ = ["postgresql_server"]
+pytestmark = pytest.mark.bench
+ROOT = Path(__file__).parents[2]
+SIZES = tuple(int(n) for n in os.environ.get("BENCH_NODES", "250,500,1000").split(","))
+RACK = 16
+
+
+class Metered(SimFleet):
+    """The simulated fleet, with the CPU seconds of its own side counted apart."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.spent = 0.0
+        self._lock = threading.Lock()
+
+    def metered(self, act: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **more: Any) -> Any:
+            began = time.thread_time()
+            found = act(*args, **more)
+            if isinstance(found, Iterator):
+                found = iter(list(found))
+            with self._lock:
+                self.spent += time.thread_time() - began
+            return found
+
+        return timed
+
+
+def rollout(folder: Path, url: str, engine_kind: str, count: int) -> dict[str, float]:
+    """Carry out one rollout of `count` nodes and say what it cost."""
+    fleet = Metered(folder / "fleet")
+    inventory = open_inventory(url)
+    store = Rollouts(inventory.database)
+    nodes: list[Node] = [replace(fleet.add(f"n{n:04}"), rack=f"r{n // RACK:03}") for n in range(count)]
+    inventory.add(nodes)
+    inventory.record([fleet.facts(node.name) for node in nodes])
+    doors = hands(fleet)
+    doors = replace(doors, look=fleet.metered(doors.look))
+    doors.playbook.run = fleet.metered(doors.playbook.run)  # type: ignore[method-assign]
+    upgrade = Upgrade(
+        store, inventory, doors, EvidenceStore(folder / "evidence"), origin="lab", operator="bench", parallel=8,
+        poll_s=0.01,
+    )  # fmt: skip
+    made = plan(fleet, nodes, limits={"fleet": "25%", "rack": "50%"})
+    upgrade.start("r-1", made, "bench", "sha256:m")
+    engine: Engine
+    if engine_kind == "dbos":
+        from fleet.engine.durable import DurableEngine, engine_url
+
+        engine = DurableEngine(store, upgrade.tick, url=engine_url(url), executor="bench:1")
+    else:
+        engine = LeaseEngine(store, upgrade.tick)
+    fleet.spent = 0.0
+    ticks = 0
+    tick = upgrade.tick
+
+    def counted(*args: Any) -> Any:
+        nonlocal ticks
+        ticks += 1
+        return tick(*args)
+
+    leases = engine if isinstance(engine, LeaseEngine) else engine.leases  # type: ignore[attr-defined]
+    leases.tick = counted
+    cpu, wall = time.process_time(), time.monotonic()
+    engine.submit("r-1")
+    cpu, wall = time.process_time() - cpu, time.monotonic() - wall
+    row = store.rollout("r-1")
+    assert row.state == "done", (row.state, row.reason)
+    attempts = store.attempts("r-1")
+    assert all(a.state in ("done", "already") for a in attempts)
+    effects = fleet.effects()
+    assert effects.count("reboot") == count
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    upgrade.close()
+    return {"steps": len(attempts), "cpu": cpu, "sim": fleet.spent, "wall": wall, "rss": peak, "ticks": ticks}
+
+
+def measured(folder: Path, url: str, engine: str, count: int) -> dict[str, float]:
+    """The same in a process of its own."""
+    folder.mkdir()
+    argv = [sys.executable, "-m", "tests.bench.bench_engine", str(folder), url, engine, str(count)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=3000)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+@pytest.mark.parametrize("engine", ["leases", "dbos"])
+def test_a_rollout_of_many_nodes(
+    request: pytest.FixtureRequest, tmp_path: Path, database: str, engine: str, sizes: Sequence[int] = SIZES
+) -> None:
+    print(f"\n{'database':11}{'engine':8}{'nodes':>6}{'steps':>7}{'CPU ms/step':>12}{'of it sim':>10}{'wall s':>8}"
+          f"{'peak MB':>9}{'ticks':>7}")  # fmt: skip
+    costs = []
+    for count in sizes:
+        if database == "sqlite":
+            url = f"sqlite:///{tmp_path / f'{count}.db'}"
+            got = measured(tmp_path / str(count), url, engine, count)
+        else:
+            server: Server = request.getfixturevalue("postgresql_server")
+            name = server.make()
+            got = measured(tmp_path / str(count), server.url(name), engine, count)
+            server.drop(name)
+        each = got["cpu"] / got["steps"] * 1000
+        costs.append(each)
+        print(f"{database:11}{engine:8}{count:6}{got['steps']:7.0f}{each:12.2f}{got['sim'] / got['steps'] * 1000:10.2f}"
+              f"{got['wall']:8.1f}{got['rss']:9.0f}{got['ticks']:7.0f}")  # fmt: skip
+        assert got["rss"] < 300
+        assert each < 10
+    if len(costs) > 1:
+        print(
+            f"{'':11}{'':8}{sizes[-1] // sizes[0]} times the nodes cost {costs[-1] / costs[0]:.2f} times as much a step"
+        )
+
+
+if __name__ == "__main__":
+    print(json.dumps(rollout(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))))

@@ -1,0 +1,294 @@
+"""Controllers that are killed, stopped, superseded and parted from their databases, on both engines and back ends.
+
+Each controller is a process of its own over the simulated fleet; what was lost or done twice is counted from the
+fleet's log of effects, which no database keeps.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from fleet.cli.following import follow, host_of
+from fleet.controller import Controller, Living, Workshop, living, same_protocol, seated
+from fleet.core.errors import FleetError, Locked
+from fleet.core.model import Plan
+from fleet.core.plan import sealed
+from fleet.engine import Progress, Tick
+from fleet.engine.leases import LeaseEngine
+from fleet.inventory import open_inventory
+from fleet.inventory.rollouts import Lease, Rollouts
+from tests.engine.contract import sqlite_url
+from tests.engine.hosted import ROOT, Hosted
+from tests.postgresql import Server
+
+NAMES = ["n0", "n1", "n2", "n3"]
+NOW = "2031-05-01T08:00:00Z"
+Making = Callable[[str, str], Hosted]
+
+
+@pytest.fixture
+def making(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Making]:
+    """(engine, database) -> a site whose controllers are ended with the test."""
+    made: list[Hosted] = []
+
+    def make(engine: str, database: str) -> Hosted:
+        url = sqlite_url(tmp_path) if database == "sqlite" else request.getfixturevalue("postgresql_url")
+        made.append(Hosted(tmp_path, url, engine))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def killed(host: Hosted, name: str, point: str, number: str) -> None:
+    status, said = host.ended(host.controller(name, point, number))
+    assert status == -signal.SIGKILL, said
+
+
+@pytest.mark.parametrize(
+    ("engine", "point", "number"),
+    [
+        ("dbos", "intend-before", "1"),
+        ("dbos", "intend-after", "5"),
+        ("dbos", "stop-after", "2"),
+        ("dbos", "install-before", "1"),
+        ("dbos", "install-after", "2"),
+        ("dbos", "reboot-after", "1"),
+        ("dbos", "finish-before", "7"),
+        ("dbos", "finish-after", "9"),
+        ("leases", "install-after", "2"),
+    ],
+)
+def test_a_killed_controller_goes_on_when_it_comes_back(making: Making, engine: str, point: str, number: str) -> None:
+    host = making(engine, "sqlite")
+    host.begin(NAMES)
+    killed(host, "c1", point, number)
+    assert not host.store.rollout("r-1").finished
+    status, said = host.ended(host.controller("c1"))
+    assert status == 0, said
+    host.proven(NAMES)
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize(
+    ("engine", "point", "number"),
+    [
+        ("dbos", "intend-after", "3"),
+        ("dbos", "install-after", "1"),
+        ("dbos", "reboot-after", "2"),
+        ("dbos", "finish-before", "6"),
+        ("leases", "reboot-after", "1"),
+    ],
+)
+def test_another_controller_takes_over_from_a_killed_one(making: Making, engine: str, point: str, number: str) -> None:
+    host = making(engine, "postgresql")
+    host.begin(NAMES)
+    first = host.controller("c1", point, number)
+    until(lambda: bool(living(host.store, time.time())))
+    second = host.controller("c2")
+    assert host.ended(first)[0] == -signal.SIGKILL
+    status, said = host.ended(second)
+    assert status == 0, said
+    host.proven(NAMES)
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize(
+    ("engine", "point"), [("dbos", "install-after"), ("dbos", "finish-before"), ("leases", "intend-after")]
+)
+def test_a_controller_that_slept_through_a_takeover_changes_nothing(making: Making, engine: str, point: str) -> None:
+    host = making(engine, "postgresql")
+    host.begin(NAMES)
+    sleeper = host.controller("c1", point, "1", "SIGSTOP")
+    host.until_stopped(sleeper)
+    status, said = host.ended(host.controller("c2"))
+    assert status == 0, said
+    before = (host.fleet.log(), host.store.tasks("r-1"), host.store.attempts("r-1"))
+    sleeper.send_signal(signal.SIGCONT)
+    status, said = host.ended(sleeper)
+    assert status == 0, said
+    assert (host.fleet.log(), host.store.tasks("r-1"), host.store.attempts("r-1")) == before
+    host.proven(NAMES)
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize("engine", ["dbos", "leases"])
+def test_the_database_server_crashes_under_load(making: Making, engine: str, postgresql_server: Server) -> None:
+    host = making(engine, "postgresql")
+    names = [f"n{i:02}" for i in range(24)]
+    host.begin(names)
+    process = host.controller("c1")
+    for effects in (3, 30, 60):
+        until(lambda effects=effects: len(host.fleet.log()) >= effects or process.poll() is not None)  # type: ignore[misc]
+        assert process.poll() is None
+        postgresql_server.restart(signal.SIGQUIT)
+    status, said = host.ended(process)
+    assert status == 0, said
+    host.proven(names)
+
+
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def test_the_loss_of_the_engines_database_costs_nothing_but_a_restart(making: Making, database: str) -> None:
+    host = making("dbos", database)
+    host.begin(NAMES)
+    killed(host, "c1", "install-after", "2")
+    if database == "sqlite":
+        gone = list(host.folder.glob("engine-engine.db*"))
+        assert gone
+        for file in gone:
+            file.unlink()
+    else:
+        with psycopg.connect(host.url, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA fleet_engine CASCADE")
+    status, said = host.ended(host.controller("c1"))
+    assert status == 0, said
+    host.proven(NAMES)
+
+
+def test_another_protocol_waits_for_the_end_of_the_old_one_and_then_goes_on(making: Making) -> None:
+    host = making("dbos", "sqlite")
+    host.begin(NAMES)
+    status, said = host.ended(host.controller("c1", "install-after", "1", protocol="1"))
+    assert status == -signal.SIGKILL, said
+    with seated(host.store, "c0", threading.Event(), protocol="1"):
+        status, said = host.ended(host.controller("c2", protocol="2"))
+        assert status == 1 and "controller-protocol" in said and "protocol 1" in said
+    status, said = host.ended(host.controller("c2", protocol="2"))
+    assert status == 0, said
+    host.proven(NAMES)
+
+
+def test_a_name_and_a_file_have_one_living_controller(tmp_path: Path) -> None:
+    store = Rollouts(open_inventory(sqlite_url(tmp_path)).database)
+    stop = threading.Event()
+    with seated(store, "c1", stop, single=True):
+        for name in ("c1", "c2"):
+            with pytest.raises(Locked) as caught, seated(store, name, stop, single=True):
+                pass
+            assert caught.value.slug == "controller-running"
+        with seated(store, "c2", stop):
+            assert {c.name for c in living(store, time.time())} == {"c1", "c2"}
+    assert living(store, time.time()) == []
+    with seated(store, "c1", stop, single=True):
+        assert not stop.is_set()
+
+
+def test_a_controller_that_lost_its_seat_stops(tmp_path: Path) -> None:
+    store = Rollouts(open_inventory(sqlite_url(tmp_path)).database)
+    stop = threading.Event()
+    with seated(store, "c1", stop, ttl_s=0.3):
+        store.acquire("controller:c1", "thief", 60.0, time.time() + 100, lambda _: False)
+        assert stop.wait(10)
+    assert store.leases()["controller:c1"].owner == "thief"
+
+
+def test_the_command_follows_what_a_controller_does(making: Making, capfd: pytest.CaptureFixture[str]) -> None:
+    host = making("leases", "sqlite")
+    host.begin(NAMES)
+    host.controller("c1")
+    until(lambda: host_of(host.store) is not None)
+    row = follow(host.store, "r-1", look_s=0.05)
+    assert row.state == "done"
+    host.proven(NAMES)
+    said = capfd.readouterr().err
+    assert all(f"{name}  " in said for name in NAMES) and "done" in said
+
+
+def test_following_ends_when_no_controller_is_left(making: Making) -> None:
+    host = making("leases", "sqlite")
+    host.begin(NAMES)
+    with pytest.raises(FleetError) as caught:
+        follow(host.store, "r-1", look_s=0.0)
+    assert caught.value.slug == "controller-lost" and "fleet rollout resume r-1" in caught.value.hint
+
+
+def test_another_protocol_is_named() -> None:
+    same_protocol(Living("c1", "h:1:1", 0.0, "1.0", "1"), "1")
+    for other in ("2", ""):
+        with pytest.raises(FleetError) as caught:
+            same_protocol(Living("c1", "h:1:1", 0.0, "1.0", other), "1")
+        assert caught.value.slug == "controller-protocol" and "c1" in caught.value.what
+
+
+class _Opened:
+    """Counts the doors that a workshop opens and closes."""
+
+    def __init__(self, fails: int = 0) -> None:
+        self.opened: list[str] = []
+        self.closed: list[str] = []
+        self.fails = fails
+
+    @contextmanager
+    def __call__(self, rollout: str) -> Iterator[Tick]:
+        self.opened.append(rollout)
+
+        def tick(_rollout: str, lease: Lease, ending: bool) -> Progress:  # noqa: ARG001
+            if self.fails:
+                self.fails -= 1
+                raise RuntimeError("made to fail")
+            return Progress(resting=True)
+
+        yield tick
+        self.closed.append(rollout)
+
+
+def test_a_rollout_that_cannot_be_driven_does_not_end_the_service(tmp_path: Path) -> None:
+    store = Rollouts(open_inventory(sqlite_url(tmp_path)).database)
+    store.create("r-1", sealed(Plan("p", (), (), {}, {}, "sha256:m", {})), "", (), "tester", NOW)
+    said: list[str] = []
+    doors, stop, time_now = _Opened(fails=1), threading.Event(), [1000.0]
+    shop = Workshop(doors)
+    controller = Controller(
+        store, LeaseEngine(store, shop.tick), stop, round_s=0.01, done=shop.done, say=said.append,
+        clock=lambda: time_now[0],
+    )  # fmt: skip
+    assert controller.round() == ["r-1"]
+    until(lambda: doors.closed == ["r-1"])
+    assert any("could not be driven: made to fail" in text for text in said)
+    until(lambda: not store.leases()["r-1"].owner)
+    assert controller.round() == []  # not at once
+    time_now[0] += 100
+    assert controller.round() == ["r-1"]
+    until(lambda: doors.closed == ["r-1", "r-1"])
+
+
+def test_the_command_runs_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    fleet = [sys.executable, "-m", "fleet.cli.main", "--state-dir", str(tmp_path)]
+
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*fleet, *args], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+    service = subprocess.Popen(
+        [*fleet, "controller", "run", "--name", "c1", "--engine", "dbos"], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        until(lambda: run("controller", "list", "-o", "name").stdout == "c1\n" or service.poll() is not None)
+        second = run("controller", "run", "--name", "c1")
+        assert second.returncode == 7 and "controller-running" in second.stderr
+        service.send_signal(signal.SIGTERM)
+        _, err = service.communicate(timeout=60)
+        assert service.returncode == 0 and "controller c1 has ended" in err, err
+        assert "conductor" not in err.lower()
+    finally:
+        service.kill()
+        service.communicate()
+    assert run("controller", "list", "-o", "name").stdout == ""
+
+
+def until(what: Callable[[], bool], limit_s: float = 120) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + limit_s
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.05)
