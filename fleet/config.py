@@ -50,6 +50,7 @@ class Settings:
 
     @property
     def database(self) -> str:
+        """The SQLAlchemy URL of the inventory."""
         return self.db or f"sqlite:///{Path(self.state_dir) / 'inventory.db'}"
 
     @property
@@ -59,10 +60,12 @@ class Settings:
 
     @property
     def artifact_dir(self) -> Path:
+        """Where vendor packages lie."""
         return Path(self.state_dir) / "artifacts"
 
     @property
     def evidence_dir(self) -> Path:
+        """Where evidence lies."""
         return Path(self.state_dir) / "evidence"
 
 

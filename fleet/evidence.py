@@ -55,6 +55,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
+        """Whether the chain is whole; a torn last line is no damage."""
         return not self.problem
 
 

@@ -99,6 +99,7 @@ class Act:
 
     @property
     def step(self) -> Step:
+        """The step of the move."""
         return self.move.step
 
     @property

@@ -33,7 +33,7 @@ def request_of_file(file: str, strategy: str | None = None) -> Request:
 
     request = compat_matrix.parse_request(_text(file), "<stdin>" if file == "-" else file)
     if strategy is not None:
-        request = replace(request, policy=replace(request.policy, strategy=strategy))  # type: ignore[arg-type]
+        request = replace(request, policy=replace(request.policy, strategy=strategy))  # type: ignore[arg-type]  # a choice of the option
     return request
 
 

@@ -13,9 +13,10 @@ import click
 from fleet.cli import output as screen
 from fleet.config import load
 from fleet.core.errors import NodesFailed, UsageError
-from fleet.lab.lab import Lab, NodeStatus, lab_dir
+from fleet.lab.lab import Lab, lab_dir
 from fleet.lab.power import LabPower
 from fleet.lab.spec import DEFAULT
+from fleet.lab.status import NodeStatus
 
 F = TypeVar("F", bound=Callable[..., Any])
 

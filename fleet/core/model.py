@@ -102,6 +102,7 @@ class Accelerator:
 
     @property
     def identity(self) -> str:
+        """What stays when the card is moved to another slot, as far as it is known."""
         return self.uuid or self.serial or self.bus_id
 
 
@@ -115,6 +116,7 @@ class ComponentFact:
 
     @property
     def current(self) -> str | None:
+        """What is in force: loaded, else installed."""
         return self.loaded if self.loaded is not None else self.installed
 
     @property

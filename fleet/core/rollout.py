@@ -73,10 +73,12 @@ class NodeTask:
 
     @property
     def ended(self) -> bool:
+        """Whether its part is over, or waits for a person."""
         return self.state in ENDS
 
     @property
     def begun(self) -> bool:
+        """Whether a step is owed now."""
         return self.cursor >= 0 and not self.ended
 
 

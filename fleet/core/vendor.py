@@ -94,6 +94,7 @@ class PciDevice:
 
     @property
     def pci_id(self) -> str:
+        """Vendor and device, `10de:2330`."""
         return f"{self.vendor}:{self.device}"
 
 

@@ -47,6 +47,7 @@ class Rollout:
 
     @property
     def finished(self) -> bool:
+        """Whether nothing can happen any more."""
         return self.state in FINISHED
 
 
@@ -94,6 +95,7 @@ class Result:
 
 
 def rollout(row: Any) -> Rollout:
+    """A rollout from its row."""
     units = tuple(tuple(unit) for unit in row.units)
     return Rollout(
         row.id, row.plan, row.command, row.state, row.request, row.forgiven, row.reason, row.who, row.at,
@@ -102,6 +104,7 @@ def rollout(row: Any) -> Rollout:
 
 
 def stored(row: Any) -> Stored:
+    """A node's task from its row; a state that this release does not know is `held`."""
     task = NodeTask(
         node=row.node, group=row.grp, wave=row.wave, state=row.state if row.state in _STATES else "held",
         direction=row.direction, cursor=row.cursor, attempt=row.attempt, tries=row.tries, open=row.open,
@@ -111,6 +114,7 @@ def stored(row: Any) -> Stored:
 
 
 def values(task: NodeTask) -> dict[str, Any]:
+    """The columns that a task changes."""
     return {
         "grp": task.group, "wave": task.wave, "state": task.state, "direction": task.direction, "cursor": task.cursor,
         "attempt": task.attempt, "tries": task.tries, "open": task.open, "since": task.since, "limit_s": task.limit_s,
@@ -121,5 +125,6 @@ def values(task: NodeTask) -> dict[str, Any]:
 def task_row(
     rollout: str, task: NodeTask, prior: Mapping[str, Json], boot_id: str, given: Iterable[str]
 ) -> dict[str, Any]:
+    """The whole row of a node of a rollout."""
     more = {"boot_id": boot_id, "prior": dict(prior), "given": sorted(given)}
     return {"rollout": rollout, "node": task.node, **values(task), **more}

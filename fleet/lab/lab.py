@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +31,8 @@ from fleet.lab.layer import Layer, in_parallel, os_layer, stack_layer, tree_dige
 from fleet.lab.namespace import ENV, require
 from fleet.lab.node.labnode import Files
 from fleet.lab.process import Process, recorded
-from fleet.lab.spec import LabNode, Spec, load
-
-
-@dataclass(frozen=True)
-class NodeStatus:
-    """What a lab node is now. `phase`: up, booting, off, hung, failed, or down (nothing runs it)."""
-
-    name: str
-    vendor: str
-    model: str
-    os: str
-    kernel: str
-    address: str
-    port: int
-    user: str
-    phase: str
-    boots: int
-    power_cycles: int
-    boot_id: str
-    faults: tuple[str, ...]
+from fleet.lab.spec import LabNode, NodeClass, Spec, load
+from fleet.lab.status import NodeStatus, phase, status
 
 
 def lab_dir() -> Path:
@@ -112,14 +94,13 @@ class Lab:
             opt = self._opt(spec, root)
             systems: dict[str, Layer] = {}
             classes = {node.node_class.name: node for node in spec.nodes}
-            in_parallel(
-                [
-                    lambda c=node.node_class: os_layer(self.cache, root, key, c, opt, self.say)  # type: ignore[misc]
-                    for node in _first_of_each(classes.values())
-                ]
-            )
+
+            def system(node_class: NodeClass) -> Layer:
+                return os_layer(self.cache, root, key, node_class, opt, self.say)
+
+            in_parallel([partial(system, node.node_class) for node in _first_of_each(classes.values())])
             for node in classes.values():
-                systems[node.node_class.name] = os_layer(self.cache, root, key, node.node_class, opt, self.say)
+                systems[node.node_class.name] = system(node.node_class)
             files = self._packages(spec)
 
             def stack(node: LabNode) -> Layer:
@@ -130,7 +111,7 @@ class Lab:
                     self.cache, systems[name], node, opt, self.folder / "packages", wanted, modules, self.say
                 )
 
-            in_parallel([lambda n=node: stack(n) for node in classes.values()])  # type: ignore[misc]
+            in_parallel([partial(stack, node) for node in classes.values()])
             for node in nodes:
                 self._make_node(node, stack(classes[node.node_class.name]), opt)
             prune(self.cache, self.say)
@@ -317,34 +298,11 @@ class Lab:
 
     def status(self) -> list[NodeStatus]:
         """Every node as it is now; [] when no lab is up."""
-        out = []
-        for folder in self._folders():
-            if not (folder / "node.json").is_file():
-                continue
-            node = json.loads((folder / "node.json").read_text())
-            state = Files(folder / "state", folder / "log").read()
-            out.append(
-                NodeStatus(
-                    **{k: node[k] for k in ("name", "vendor", "model", "os", "kernel", "address", "port", "user")},
-                    phase=self.phase(folder.name),
-                    boots=int(state.get("boots", 0)),
-                    power_cycles=int(state.get("power_cycles", 0)),
-                    boot_id=str(state.get("boot_id", "")),
-                    faults=tuple(state.get("faults", [])),
-                )
-            )
-        return out
+        return [status(folder) for folder in self._folders() if (folder / "node.json").is_file()]
 
     def phase(self, name: str) -> str:
-        folder = self._node(name)
-        supervisor = recorded(folder / "processes.json").get("supervisor")
-        if supervisor is None or not supervisor.alive:
-            return "down"
-        with contextlib.suppress(OSError, ValueError):
-            said = str(json.loads((folder / "status.json").read_text())["phase"])
-            ready = (folder / "state/ready").exists()
-            return "up" if said in {"up", "booting"} and ready else "booting" if said == "up" else said
-        return "booting"
+        """What one node is now: see `NodeStatus`."""
+        return phase(self._node(name))
 
     def state(self, name: str) -> Files:
         """The node's state and log files, readable and changeable from here."""

@@ -38,6 +38,7 @@ class Record:
             ) from error  # fmt: skip
 
     def run(self, node: Node, script: str, *, timeout_s: float, sudo: bool) -> Answer:
+        """The answer of `inner`, written down."""
         answer = self._inner.run(node, script, timeout_s=timeout_s, sudo=sudo)
         document = {
             "apiVersion": "fleet/v1",
@@ -77,6 +78,7 @@ class Replay:
             yield Node(document["node"], document["address"], document["port"])
 
     def run(self, node: Node, script: str, *, timeout_s: float, sudo: bool) -> Answer:  # noqa: ARG002
+        """The recorded answer, under the nonce of this script. BadInput when the recording was changed."""
         file = _file(self._folder, node.name)
         if not file.is_file():
             return Answer(node, "connect", trouble="not-recorded", detail=f"no recording {file.name!r}")
