@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -110,7 +111,7 @@ def stored(row: Any) -> Stored:
         direction=row.direction, cursor=row.cursor, attempt=row.attempt, tries=row.tries, open=row.open,
         since=row.since, limit_s=row.limit_s, reason=row.reason, owner=row.owner, next_action=row.next_action,
     )  # fmt: skip
-    return Stored(task, row.boot_id, row.prior, frozenset(row.given))
+    return Stored(task, row.boot_id, json.loads(row.prior), frozenset(json.loads(row.given)))
 
 
 def values(task: NodeTask) -> dict[str, Any]:

@@ -25,13 +25,12 @@ from fleet.inventory.database import Database, chunks, upsert
 from fleet.inventory.rollout_rows import Attempt, Fenced, Lease, Result, Rollout, Stored
 from fleet.inventory.tables import rollouts as tables
 from fleet.inventory.tables import table
+from fleet.inventory.task_rows import ATTEMPT, TASK, TASK_ROWS, TaskMemory, last_attempts, write
 
 PLAN = table(tables.PlanRow)
 ROLLOUT = table(tables.RolloutRow)
 WAVE = table(tables.WaveRow)
-TASK = table(tables.NodeTaskRow)
 OWNER = table(tables.NodeOwnerRow)
-ATTEMPT = table(tables.StepAttemptRow)
 CLAIM = table(tables.BudgetClaimRow)
 LEASE = table(tables.LeaseRow)
 COUNTER = table(tables.CounterRow)
@@ -47,6 +46,7 @@ class Rollouts:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self._memory = TaskMemory()
 
     # --- making and finding ---------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Rollouts:
             if found is None:
                 return None
             row = connection.execute(select(ROLLOUT).where(ROLLOUT.c.id == found)).one()
-            task = connection.execute(select(TASK).where(TASK.c.rollout == found, TASK.c.node == node)).one()
+            task = connection.execute(TASK_ROWS.where(TASK.c.rollout == found, TASK.c.node == node)).one()
         return rollout_rows.rollout(row), rollout_rows.stored(task)
 
     def unfinished(self, command: str = "", plan: str = "") -> Rollout | None:
@@ -146,9 +146,9 @@ class Rollouts:
 
     def tasks(self, rollout: str) -> dict[str, Stored]:
         """The nodes of a rollout, in wave order."""
-        query = select(TASK).where(TASK.c.rollout == rollout).order_by(TASK.c.wave, TASK.c.node)
+        query = TASK_ROWS.where(TASK.c.rollout == rollout).order_by(TASK.c.wave, TASK.c.node)
         with self.database.reading() as connection:
-            return {row.node: rollout_rows.stored(row) for row in connection.execute(query)}
+            return self._memory.read(rollout, connection.execute(query))
 
     def attempts(self, rollout: str, node: str = "") -> list[Attempt]:
         """The attempts of a rollout, or of one of its nodes, in the order in which they began."""
@@ -179,7 +179,7 @@ class Rollouts:
             more: dict[str, Any] = {} if prior is None else {"prior": dict(prior)}
             rows.append((task, {**more, **({} if boot_id is None else {"boot_id": boot_id})}))
         with self._fenced(lease) as connection:
-            _write(connection, lease.name, rows)
+            write(connection, lease.name, rows)
 
     def intend(self, lease: Lease, tasks: Sequence[NodeTask], phase: str, now: float) -> dict[str, int]:
         """Write an intent for each of those nodes before anything is done; node -> id of the attempt.
@@ -188,7 +188,7 @@ class Rollouts:
         """
         found: dict[str, int] = {}
         with self._fenced(lease) as connection:
-            last = _last_attempts(connection, lease.name, tasks)
+            last = last_attempts(connection, lease.name, tasks)
             fresh = []
             for task in tasks:
                 number, state = last.get(task.node, (0, ""))
@@ -237,7 +237,7 @@ class Rollouts:
                 if result.given is not None:
                     more["given"] = sorted({*old.given, result.given})
                 rows.append((result.task, more))
-            _write(connection, lease.name, rows)
+            write(connection, lease.name, rows)
 
     def set_state(self, lease: Lease, state: RolloutState, reason: str, at: str) -> None:
         """Pause, go on with, or end a rollout. Ending it sets its nodes free."""
@@ -266,7 +266,7 @@ class Rollouts:
     def reopen(self, lease: Lease, tasks: Iterable[NodeTask], forgiven: int) -> None:
         """A person says: go on. The failures so far are accepted, nodes that waited for hands owe their step again."""
         with self._fenced(lease) as connection:
-            _write(connection, lease.name, [(task, {}) for task in tasks])
+            write(connection, lease.name, [(task, {}) for task in tasks])
             connection.execute(
                 update(ROLLOUT)
                 .where(ROLLOUT.c.id == lease.name, ROLLOUT.c.state.not_in(FINISHED))
@@ -382,34 +382,3 @@ class Rollouts:
         """The processes that drive rollouts, or did of late: the last heartbeat and the version of each."""
         with self.database.reading() as connection:
             return {row.id: (row.heartbeat, row.version) for row in connection.execute(select(CONTROLLER))}
-
-
-def _write(connection: Connection, rollout: str, rows: Iterable[tuple[NodeTask, Mapping[str, Any]]]) -> None:
-    """Write tasks with more columns each; rows of the same columns are one statement."""
-    alike: dict[frozenset[str], list[dict[str, Any]]] = {}
-    for task, more in rows:
-        alike.setdefault(frozenset(more), []).append({"of": task.node, **rollout_rows.values(task), **more})
-    statement = update(TASK).where(TASK.c.rollout == rollout, TASK.c.node == bindparam("of"))
-    for some in alike.values():
-        for chunk in chunks(some):
-            connection.execute(statement, list(chunk))
-
-
-def _last_attempts(connection: Connection, rollout: str, tasks: Iterable[NodeTask]) -> dict[str, tuple[int, str]]:
-    """node -> (id, state) of the last attempt at the step that it owes."""
-    alike: dict[tuple[str, int, int], list[str]] = {}
-    for task in tasks:
-        alike.setdefault((task.direction, task.cursor, task.attempt), []).append(task.node)
-    found: dict[str, tuple[int, str]] = {}
-    for (direction, cursor, attempt), names in alike.items():
-        for some in chunks(names):
-            query = select(ATTEMPT.c.node, ATTEMPT.c.id, ATTEMPT.c.state).where(
-                ATTEMPT.c.rollout == rollout,
-                ATTEMPT.c.node.in_(some),
-                ATTEMPT.c.direction == direction,
-                ATTEMPT.c.cursor == cursor,
-                ATTEMPT.c.attempt == attempt,
-            )
-            for row in connection.execute(query.order_by(ATTEMPT.c.id)):
-                found[row.node] = (int(row.id), row.state)
-    return found
