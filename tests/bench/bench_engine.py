@@ -94,7 +94,7 @@ def rollout(folder: Path, url: str, engine_kind: str, count: int) -> dict[str, f
         ticks += 1
         return tick(*args)
 
-    leases = engine if isinstance(engine, LeaseEngine) else engine.leases  # type: ignore[attr-defined]
+    leases = engine if isinstance(engine, LeaseEngine) else engine.leases
     leases.tick = counted
     cpu, wall = time.process_time(), time.monotonic()
     engine.submit("r-1")
