@@ -16,6 +16,7 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
+from io import BufferedIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote
@@ -327,6 +328,14 @@ def byte_range(header: str, size: int) -> tuple[int, int] | None:
     return start, end
 
 
+def _copy(file: BinaryIO, out: BufferedIOBase, start: int, left: int) -> None:
+    """`left` bytes from `start` on."""
+    file.seek(start)
+    while left > 0 and (block := file.read(min(_BLOCK, left))):
+        out.write(block)
+        left -= len(block)
+
+
 def server(store: ArtifactStore, address: str = "127.0.0.1", port: int = 0) -> ThreadingHTTPServer:
     """An HTTP server of the store: `GET /NAME` and `GET /sha256/HEX`, with ranges. Loopback unless told otherwise."""
 
@@ -374,14 +383,8 @@ def server(store: ArtifactStore, address: str = "127.0.0.1", port: int = 0) -> T
                     self.send_header("Content-Range", f"bytes {start}-{end}/{size}")
                 self.end_headers()
                 if body:
-                    self._send(file, start, end - start + 1)
-
-        def _send(self, file: BinaryIO, start: int, left: int) -> None:
-            file.seek(start)
-            with contextlib.suppress(ConnectionError):
-                while left > 0 and (block := file.read(min(_BLOCK, left))):
-                    self.wfile.write(block)
-                    left -= len(block)
+                    with contextlib.suppress(ConnectionError):
+                        _copy(file, self.wfile, start, end - start + 1)
 
         def _plain(self, status: HTTPStatus, *headers: tuple[str, str]) -> None:
             self.send_response(status)

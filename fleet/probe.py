@@ -163,14 +163,10 @@ def _with_facts(
             if name in frames and frames[name].state not in ("complete", "skipped")
         ),
     ]
-    gathered = Gathered()
-    if vendor:
-        seen = Seen(ground.os, _functions(ground, vendor), outputs.readings, ground.modules)
-        try:
-            gathered = vendor.gather(seen)
-        except Exception as error:  # an adapter that breaks on one node's words must not cost the others
-            problems.append(f"the {vendor.name} adapter could not make sense of this node: {error!r}")
-            wanting.append("nothing could be gathered")
+    gathered, broke = _gathered(vendor, ground, outputs.readings) if vendor else (Gathered(), "")
+    if broke:
+        problems.append(broke)
+        wanting.append("nothing could be gathered")
     cards, disagreements = _cards(vendor, gathered, ground, vendors, matrix_model)
     components = dict(gathered.components)
     components["os"] = ComponentFact(installed=ground.os.version or None)
@@ -234,6 +230,14 @@ def _outputs(vendor: Vendor, frames: Mapping[str, Frame]) -> _Outputs:
             out.digests[item.name] = digest(frame.output)
             out.raw[out.digests[item.name]] = frame.output
     return out
+
+
+def _gathered(vendor: Vendor, ground: Ground, readings: Mapping[str, Reading]) -> tuple[Gathered, str]:
+    """What the adapter makes of the readings; or nothing, and how it broke."""
+    try:
+        return vendor.gather(Seen(ground.os, _functions(ground, vendor), readings, ground.modules)), ""
+    except Exception as error:  # an adapter that breaks on one node's words must not cost the others
+        return Gathered(), f"the {vendor.name} adapter could not make sense of this node: {error!r}"
 
 
 def _functions(ground: Ground, vendor: Vendor) -> tuple[PciDevice, ...]:

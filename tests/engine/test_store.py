@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from sqlalchemy import select
 
 from fleet.core.budget import FLEET, Limit
 from fleet.core.errors import Locked, NotFound
@@ -13,7 +14,7 @@ from fleet.core.model import Group, Node, Plan, Step
 from fleet.core.plan import sealed
 from fleet.core.rollout import NodeTask
 from fleet.inventory import open_inventory
-from fleet.inventory.rollouts import Fenced, Lease, Result, Rollouts
+from fleet.inventory.rollouts import CONTROLLER, Fenced, Lease, Result, Rollouts
 
 NOW = "2031-05-01T08:00:00Z"
 LIMITS = {FLEET: Limit.parse("3"), "rack": Limit.parse("50%")}
@@ -45,6 +46,19 @@ def test_a_plan_comes_back_as_it_went_in(store: Rollouts) -> None:
     assert set(store.tasks("r-1")) == {"n1", "n2"}
     with pytest.raises(NotFound):
         store.rollout("r-2")
+    store.create("r-12", plan("n3"), "", (), "li", NOW)
+    assert store.rollout("r-1").id == "r-1"  # a whole id is no beginning
+    with pytest.raises(NotFound, match="several"):
+        store.rollout("r-")
+
+
+def test_controllers_that_have_long_been_silent_are_forgotten(store: Rollouts) -> None:
+    day = 86400.0
+    for name, at in (("old", 0.0), ("old", 10.0), ("young", 2 * day), ("new", 31 * day)):
+        store.heartbeat(name, "1", at)
+    with store.database.reading() as connection:
+        rows = {row.id: (row.started, row.heartbeat) for row in connection.execute(select(CONTROLLER))}
+    assert rows == {"young": (2 * day, 2 * day), "new": (31 * day, 31 * day)}
 
 
 def test_a_node_has_one_unfinished_rollout(store: Rollouts) -> None:
