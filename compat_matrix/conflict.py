@@ -55,7 +55,7 @@ def causes(problem: Problem, groups: Sequence[Group]) -> tuple[Reason, ...]:
 
 def _sentences(problem: Problem, group: Group, core_: Sequence[Group]) -> list[Reason]:
     if group.kind == "pairs":
-        return _table(problem, group)
+        return _table(problem, group, core_)
     if group.kind == "level":
         return _level(problem, group)
     if group.kind == "channel":
@@ -76,19 +76,51 @@ def _wish(problem: Problem, group: Group, alone: bool) -> Reason:
     return Reason(text, group.reasons[0].source)
 
 
-def _table(problem: Problem, group: Group) -> list[Reason]:
+def _table(problem: Problem, group: Group, core_: Sequence[Group]) -> list[Reason]:
     name = group.name.rpartition(":")[2]
     facts = problem.facts
     rows = [r for r in group.rows if isinstance(r, Rule) and holds(r.when, facts, lenient=True)]
     if not rows:
         said = [Reason(_nothing_said(problem, name, group, facts), tables_source(problem.tables, f"table {name}"))]
         return said + _near(group, facts)
-    rows.sort(key=lambda r: -level_rank(r.level))
-    said = [r.reason(f"{r.because} [{name}: {_pairs(r)}]") for r in rows[:_LIMIT]]
-    if len(rows) > _LIMIT:
-        text = f"… and {len(rows) - _LIMIT} more rows of table {name} for this class"
+    near = {r.at: _agreement(problem, group, r, core_) for r in rows}
+    rows.sort(key=lambda r: (-near[r.at], -level_rank(r.level), _width(problem, r)))
+    closest = [r for r in rows if near[r.at]] or rows  # what speaks of the versions in question, if any does
+    shown = closest[:_LIMIT]
+    said = [r.reason(f"{r.because} [{name}: {_pairs(r)}]") for r in shown]
+    pinned = [g for g in core_ if g.kind == "wish"]
+    if pinned and not any(near.values()):
+        asked = " and ".join(g.reasons[0].text.removeprefix("you wish ") for g in pinned)
+        text = f"no row of table {name} speaks of {asked}: unknown is not a yes; it knows:"
+        said.insert(0, Reason(text, tables_source(problem.tables, f"table {name}")))
+    if len(rows) > len(shown):
+        text = f"… and {len(rows) - len(shown)} more rows of table {name} for this class"
         said.append(Reason(text, tables_source(problem.tables, f"table {name}")))
     return said
+
+
+def _width(problem: Problem, rule: Rule) -> int:
+    """How many values a row allows: the fewer, the more it says of them."""
+    return sum(
+        problem.variables[index].mask(wanted).bit_count()
+        for component, wanted in rule.pairs.items()
+        if (index := problem.index(component)) is not None
+    )
+
+
+def _agreement(problem: Problem, group: Group, rule: Rule, core_: Sequence[Group]) -> int:
+    """On how many components a row agrees with what the other statements of the core leave of them."""
+    left: dict[int, int] = {}
+    for other in core_:
+        for constraint in other.constraints:
+            if other is not group and len(constraint.variables) == 1:
+                (v,) = constraint.variables
+                left[v] = left.get(v, problem.variables[v].full) & sum(row[0] for row in constraint.rows[:1])
+    return sum(
+        bool(left[index] & problem.variables[index].mask(wanted))
+        for component, wanted in rule.pairs.items()
+        if (index := problem.index(component)) is not None and index in left
+    )
 
 
 def _pairs(rule: Rule) -> str:
