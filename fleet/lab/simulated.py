@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fleet.core.errors import FleetError
 from fleet.core.model import (
     Accelerator,
     ComponentFact,
@@ -43,9 +44,9 @@ def _steps(change: Change) -> tuple[Step, ...]:
         effect = "one_way" if item.component == "mcu" else "probeable"
         out.append(
             Step(
-                phase,  # type: ignore[arg-type]
+                phase,  # type: ignore[arg-type]  # a phase, as just chosen
                 changes=(item,),
-                effect=effect,  # type: ignore[arg-type]
+                effect=effect,  # type: ignore[arg-type]  # likewise
                 artifacts=(name,),
                 undo="the other way round",
                 activation=change.reboot,
@@ -195,6 +196,8 @@ class SimFleet:
         return "no-power" not in self.state(node.name)["faults"]
 
     def do(self, node: Node, action: Action, off_seconds: int = 0) -> str:  # noqa: ARG002
+        if "power-fails" in self.state(node.name)["faults"]:
+            raise FleetError(f"power {action} of {node.name} failed", slug="power-failed")
         self.change(node.name, cycles=self.state(node.name)["cycles"] + 1)
         self._boot(node.name, "power-cycle")
         return "on"

@@ -166,6 +166,15 @@ def test_power_cycle_with_and_without_power_control(site: Site) -> None:
     assert site.store.rollout("r-1").state == "done"
 
 
+def test_a_power_cycle_that_fails_is_that_nodes_alone(site: Site) -> None:
+    nodes = site.nodes("n0", "n1", "n2", "n3")
+    site.fleet.change("n2", faults=["power-fails"])
+    site.start(nodes, answer=solution(reboot="power_cycle"))
+    site.engine.submit("r-1")
+    assert site.states() == {"n0": "done", "n1": "done", "n2": "failed", "n3": "done"}
+    assert "power-failed" in site.store.tasks("r-1")["n2"].task.reason
+
+
 def test_overlapping_nodes_are_refused(site: Site) -> None:
     nodes = site.nodes("n0", "n1", "n2")
     site.start(nodes[:2])
