@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -75,14 +76,15 @@ def why_not(ctx: click.Context, what: str, version: str, output: str) -> int:
     import compat_matrix
     from fleet.core.nodeset import fold
 
-    name, sign, wanted = version.partition("=")
-    if not sign or not wanted.strip():
-        raise errors.UsageError(f"{version!r} is not COMPONENT=VERSION", hint="like driver=570.211.01")
-    component = _component(name, "fleet why-not FILE driver=570.211.01")
+    match = re.fullmatch(r"\s*([\w-]+)\s*(==|=|>=|<=|!=|<|>)\s*(\S.*)", version)
+    if match is None:
+        raise errors.UsageError(f"{version!r} is not COMPONENT=VERSION", hint="like driver=570.211.01 or 'driver>=595'")
+    component = _component(match[1], "fleet why-not FILE driver=570.211.01")
+    wanted = match[3].strip() if match[2] in ("=", "==") else f"{match[2]}{match[3].strip()}"
     in_force = settings(ctx)
     known = matrix_of(in_force)
     if is_file(what):
-        found = compat_matrix.why_not(known, request_of_file(what), component, wanted.strip())
+        found = compat_matrix.why_not(known, request_of_file(what), component, wanted)
         if output != "table":
             emit(document("Explanation", _why_not_dict(found)), output)
         else:
@@ -91,7 +93,7 @@ def why_not(ctx: click.Context, what: str, version: str, output: str) -> int:
     classes, codes = requests_of_nodes(in_force, what)
     items = []
     for request, names in classes:
-        found = compat_matrix.why_not(known, request, component, wanted.strip())
+        found = compat_matrix.why_not(known, request, component, wanted)
         codes.append(_permits(found))
         if output == "table":
             click.echo(f"{fold(names)} ({class_of(request)}):")
