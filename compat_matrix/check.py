@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from compat_matrix.load import digest_of, files, read_tables
 from compat_matrix.moves import check_answers, parse_answers
 from compat_matrix.reach import dead_ends, unreachable
 from compat_matrix.row import Row, Rule, Scope
+from compat_matrix.schema import Raw
 from compat_matrix.table import Matrix, VendorTables
 from fleet.core.errors import BadInput
 from fleet.core.version import Range, key
@@ -31,7 +32,9 @@ def check(
     """
     tables = files(paths, vendor_path)
     raw, problems = read_tables(tables)
-    if not any(p.severity == "error" for p in problems):
+    if any(p.severity == "error" for p in problems):
+        problems += _beside(raw, problems)
+    else:
         matrix = Matrix.of(digest_of(tables), raw)
         for vendor in matrix.tables.values():
             found = list(_vendor(vendor))
@@ -45,6 +48,24 @@ def check(
             path, text = stored
             problems += check_answers(matrix, parse_answers(text, path), requests_of(expectations), path)
     return sorted(problems, key=lambda p: (p.path, p.line, p.slug))
+
+
+_ALONE = ("empty-range", "equals-cycle", "cycle", "contradiction")  # true whatever the rows with errors would say
+
+
+def _beside(raw: Mapping[str, Mapping[str, list[Raw]]], problems: Sequence[Problem]) -> list[Problem]:
+    """What is wrong among the rows that could be read, so that one run tells everything."""
+    wrong = {f"{p.path}:{p.line}" for p in problems if p.severity == "error"}
+    out: list[Problem] = []
+    for vendor, sections in raw.items():
+        if vendor == "os":
+            continue
+        kept = {name: [row for row in rows if row["at"] not in wrong] for name, rows in sections.items()}
+        try:
+            out += [p for p in _vendor(VendorTables.of(vendor, kept)) if p.slug in _ALONE]
+        except (BadInput, KeyError):
+            continue  # a row leans on one that has errors: those are told
+    return out
 
 
 def _at(row: Row, text: str, slug: str, severity: str = "error") -> Problem:

@@ -116,6 +116,14 @@ def test_everything_wrong_is_told_in_one_run(folder: Callable[..., str]) -> None
         acme__typo=f'relases:\n  - {{component: driver, version: "1", channel: stable, {ROW}}}\n',
         acme__bare=f"releases:\n  - {{component: driver, version: 4.0, channel: stable, {ROW}}}\n",
         acme__range=rules('relation: requires, needs: {driver: ">=2.0,=<1"}'),
+        acme__impossible=rules('relation: requires, needs: {driver: ">=2.0,<1.0"}'),
+        acme__clash=rules(
+            'relation: requires, when: {model: M1}, needs: {driver: ">=3.0"}',
+            'relation: requires, when: {architecture: one}, needs: {driver: "<3.0"}',
+        ),
+        acme__circle=rules(
+            "relation: equals, components: [driver, firmware]", "relation: equals, components: [firmware, driver]"
+        ),
         acme__nosource='releases:\n  - {component: driver, version: "5.0", channel: stable, level: vendor}\n',
     )
     (Path(site) / "acme" / "huge.yaml").write_bytes(b"# " + b"x" * 50_000_000)
@@ -127,4 +135,7 @@ def test_everything_wrong_is_told_in_one_run(folder: Callable[..., str]) -> None
         ("bare.yaml", 2, "unquoted-version"),
         ("range.yaml", 2, "bad-range"),
         ("nosource.yaml", 2, "missing-source"),
+        ("impossible.yaml", 2, "empty-range"),
+        ("clash.yaml", 3, "contradiction"),
+        ("circle.yaml", 3, "equals-cycle"),
     }, found
