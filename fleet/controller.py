@@ -72,13 +72,14 @@ def seated(
     single: bool = False,
     protocol: str = PROTOCOL,
     ttl_s: float = TTL_S,
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] | None = None,
 ) -> Iterator[Lease]:
     """Sit on the controller's name and keep the heartbeat going; `stop` is set when the seat is lost.
 
     With `single` no other controller may live beside it (SQLite). Raises Locked for a name or a database that is taken,
     FleetError for a living controller of another protocol.
     """
+    clock = clock or store.clock
     seat, owner = _SEAT + name, owner_here(f"seat{next(_sitting)}")
     try:
         lease = store.acquire(seat, owner, ttl_s, clock(), gone)

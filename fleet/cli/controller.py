@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -31,9 +30,7 @@ def controller() -> None:
 
 
 @controller.command()
-@click.option(
-    "--name", metavar="NAME", help="A stable name; default the host's. No two living ones share one."
-)
+@click.option("--name", metavar="NAME", help="A stable name; default the host's. No two living ones share one.")
 @click.option(
     "--engine", "kind", type=click.Choice(["leases", "dbos"]), default="leases", show_default=True,
     help="What keeps track of the work: our own leases, or DBOS with a database of its own beside ours.",
@@ -112,7 +109,8 @@ def list_(ctx: click.Context, output: str) -> int:
     from fleet.inventory.rollouts import Rollouts
 
     with opened(ctx) as (_, inventory):
-        found = living(Rollouts(inventory.database), time.time())
+        store = Rollouts(inventory.database)
+        found = living(store, store.clock())
     if output == "name":
         for each in found:
             click.echo(each.name)

@@ -196,7 +196,7 @@ def drive(
             if plan is not None:
                 upgrade.start(rollout, plan, command, matrix_of(settings).digest)
             if reopen and (host is None or store.rollout(rollout).state == "paused"):
-                lease = store.acquire(rollout, engine.owner, TTL_S, time.time(), gone)
+                lease = store.acquire(rollout, engine.owner, TTL_S, engine.clock(), gone)
                 upgrade.reopen(rollout, lease)
                 if host is not None:
                     store.drop(lease)

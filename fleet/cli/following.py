@@ -21,7 +21,7 @@ def host_of(store: Rollouts) -> Living | None:
     """The controller that carries out rollouts of this inventory, if one is alive. FleetError for another protocol."""
     from fleet.controller import living, same_protocol
 
-    found = living(store, time.time())
+    found = living(store, store.clock())
     for controller in found:
         same_protocol(controller)
     return found[0] if found else None
@@ -55,11 +55,11 @@ def follow(
         _tell(rollout, before, tasks)
         before = tasks
         driven = (
-            (lease := store.leases().get(rollout)) is not None and bool(lease.owner) and lease.expires > time.time()
+            (lease := store.leases().get(rollout)) is not None and bool(lease.owner) and lease.expires > store.clock()
         )
         if row.finished or (row.state == "paused" and row.request != "abort" and not driven):
             return row
-        lost = 0 if driven or living(store, time.time()) else lost + 1
+        lost = 0 if driven or living(store, store.clock()) else lost + 1
         if lost >= LOST_LOOKS:
             raise errors.FleetError(
                 f"no controller is left that could carry out rollout {rollout}",

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import logging
 import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowHandle, WorkflowStatus
 
@@ -30,6 +32,8 @@ from fleet.inventory.rollouts import Fenced, Rollouts
 SCHEMA = "fleet_engine"
 WORKFLOW = "fleet.rollout"
 UNENDED = ["PENDING", "ENQUEUED", "DELAYED"]
+ENDED = ["SUCCESS", "ERROR", "CANCELLED"]
+KEPT_S = 7 * 86400.0  # how long the engine remembers what has ended: for whoever looks, since nothing needs it
 LOOK_S = 0.2  # between two looks at a workflow that runs elsewhere
 
 _seats: dict[str, DurableEngine] = {}  # the engines of this process by their owner names
@@ -66,6 +70,8 @@ def launch(url: str, executor: str, protocol: str = PROTOCOL) -> None:
         "enable_otlp": False, "sys_db_pool_size": 5, "scheduler_polling_interval_sec": 600.0,
     }  # fmt: skip
     DBOS(config=config)
+    log = logging.getLogger("dbos")
+    log.setLevel(logging.CRITICAL)  # what goes wrong at the launch is said below, in a sentence
     try:
         DBOS.launch()
     except Exception as error:
@@ -74,6 +80,8 @@ def launch(url: str, executor: str, protocol: str = PROTOCOL) -> None:
             "the engine's database cannot be used", where=url.rpartition("@")[2], cause=str(error).split("\n")[0],
             hint="remove it: the engine makes it anew, and nothing that counts is in it", slug="engine-database",
         ) from error  # fmt: skip
+    finally:
+        log.setLevel(logging.WARNING)
     _launched = wanted
 
 
@@ -102,7 +110,7 @@ class DurableEngine:
         executor: str,
         owner: str = "",
         ttl_s: float = TTL_S,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         stop: threading.Event | None = None,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:12],
         protocol: str = PROTOCOL,
@@ -112,7 +120,7 @@ class DurableEngine:
         self.executor = executor
         self.leases = LeaseEngine(store, tick, owner=self.owner, ttl_s=ttl_s, clock=clock, stop=stop)
         self.stop = self.leases.stop
-        self.clock = clock
+        self.clock = self.leases.clock
         self.new_id = new_id
         self.protocol = protocol
         self._ended: dict[str, BaseException] = {}
@@ -185,10 +193,11 @@ class DurableEngine:
 
     # --- what a dead executor left --------------------------------------------------------------------------------
 
-    def tidy(self) -> builtins.list[str]:
-        """Cancel the workflows of dead executors whose rollout no longer runs, or which another protocol began.
+    def tidy(self, kept_s: float = KEPT_S) -> builtins.list[str]:
+        """Cancel workflows of dead executors whose rollout no longer runs, or which another protocol began; their ids.
 
-        The latter's rollouts lose nothing: they are begun anew from our tables.
+        The latter's rollouts lose nothing: they are begun anew from our tables. What ended longer than `kept_s` seconds
+        ago is deleted.
         """
         running = {r.id for r in self.store.rollouts(unfinished=True) if r.state == "running"}
         ended = []
@@ -197,6 +206,11 @@ class DurableEngine:
             if self._dead(status) and (not ours or status.workflow_id.partition("/")[0] not in running):
                 DBOS.cancel_workflow(status.workflow_id)
                 ended.append(status.workflow_id)
+        before = datetime.fromtimestamp(self.clock() - kept_s, UTC).isoformat()
+        old = DBOS.list_workflows(
+            status=ENDED, name=WORKFLOW, completed_before=before, limit=1000, load_input=False, load_output=False
+        )
+        DBOS.delete_workflows([status.workflow_id for status in old])
         return ended
 
     def _left(self, rollout: str) -> WorkflowStatus | None:
@@ -228,6 +242,8 @@ class DurableEngine:
                 break
             if status.status == "PENDING" and status.executor_id != self.executor:
                 return
+            if self.stop.is_set() and workflow not in _under_way:
+                return  # it is owed, and stays so
             time.sleep(LOOK_S)
         error = self._ended.pop(workflow, None)
         if error is not None:

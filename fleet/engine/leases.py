@@ -49,7 +49,7 @@ def gone(owner: str) -> bool:
 class LeaseEngine:
     """Drives rollouts in this process. `submit` returns when the rollout rests, or after `cancel`.
 
-    The clock must be the same for all holders of one database: the host's on SQLite.
+    The clock must be the same for all holders of one database: it is the database's own, unless another is given.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class LeaseEngine:
         *,
         owner: str = "",
         ttl_s: float = TTL_S,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         stop: threading.Event | None = None,
         patience_s: float = PATIENCE_S,
     ) -> None:
@@ -68,7 +68,7 @@ class LeaseEngine:
         self.owner = owner or owner_here()
         self.ttl_s = ttl_s
         self.patience_s = patience_s
-        self.clock = clock
+        self.clock = clock or store.clock
         self.stop = stop or threading.Event()
         self._cancelled: set[str] = set()
         self._wake = threading.Event()
@@ -90,7 +90,7 @@ class LeaseEngine:
                     progress = self.tick(rollout, lease, ending)
                     away_since, pause_s = 0.0, 0.2
                 except FleetError as error:
-                    now = self.clock()
+                    now = time.monotonic()
                     away_since = away_since or now
                     if error.slug not in AWAY or now - away_since >= self.patience_s or ending:
                         raise

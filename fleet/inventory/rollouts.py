@@ -8,11 +8,12 @@ node, a claim on a budget, a lease) is one writing transaction.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, extract, func, insert, select, update
 
 from fleet.core import planfile
 from fleet.core.budget import Limit, Verdict, admit
@@ -321,6 +322,13 @@ class Rollouts:
             return {row.node: row.rollout for row in connection.execute(select(CLAIM))}
 
     # --- leases ---------------------------------------------------------------------------------------------------
+
+    def clock(self) -> float:
+        """Seconds since the epoch by the one clock that all controllers of this database share: the server's."""
+        if self.database.dialect == "sqlite":
+            return time.time()
+        with self.database.reading() as connection:
+            return float(connection.execute(select(extract("epoch", func.clock_timestamp()))).scalar_one())
 
     def acquire(self, name: str, owner: str, ttl_s: float, now: float, gone: Callable[[str], bool]) -> Lease:
         """The lease on `name` for `ttl_s` seconds. Locked when another owner holds it and `gone(owner)` is false.

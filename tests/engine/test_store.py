@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +14,8 @@ from fleet.core.errors import Locked, NotFound
 from fleet.core.model import Group, Node, Plan, Step
 from fleet.core.plan import sealed
 from fleet.core.rollout import NodeTask
+from fleet.engine import Progress
+from fleet.engine.leases import LeaseEngine
 from fleet.inventory import open_inventory
 from fleet.inventory.rollouts import CONTROLLER, Fenced, Lease, Result, Rollouts
 
@@ -142,3 +145,9 @@ def test_an_attempt_without_a_result_goes_on_and_one_with_a_result_is_over(store
     assert store.intend(again, [task], "stop", 4.0)["n0"] != first
     stored = store.tasks("r-1")["n0"]
     assert stored.prior == {"a": 1} and stored.given == {"sha256:1"}
+
+
+def test_all_controllers_of_a_database_share_its_clock(store: Rollouts) -> None:
+    assert LeaseEngine(store, lambda *_: Progress(True)).clock == store.clock
+    one, two = store.clock(), store.clock()
+    assert one <= two and abs(one - time.time()) < 60
