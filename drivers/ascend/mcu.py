@@ -43,6 +43,7 @@ def read_mcu(command: str, text: str) -> Reading:
         state.startswith("fail")
         or re.search(r"\bfail|time ?out", messages, re.I)
         or own.get("Validity", "success") != "success"
+        or own.get("transfile", "").lower().startswith("fail")
     ):
         install = {"result": "failed"}
         return Reading(VENDOR_NAME, command, "failed", more={"install": install})

@@ -15,6 +15,7 @@ from fleet.core.model import Json
 from fleet.core.vendor import Reading, unparsed
 
 _BANNER = re.compile(r"\|\s*npu-smi\s+(\S+)\s+Version:\s*(\S+)\s*\|")
+_START = "| npu-smi "
 _BORDER = re.compile(r"\+[-=+]+\+?")
 _SLASH = re.compile(r"[ \t]*/[ \t]*")
 _SPACED = (("NPU ID", "NPU"), ("NPU Util(%)", "NPU-Util(%)"), ("Process id", "Process-id"))
@@ -101,7 +102,7 @@ def _take(table: _Table, line: str) -> None:
             table.broken = "a card has only one line"
         table.border = table.border or len(line)
         # a border of dashes stands between the chips of one card: only the double one ends a card
-        table.closed = len(line) == table.border and (table.closed or "=" in line)
+        table.closed = table.closed or (len(line) == table.border and "=" in line)
     elif line.startswith("|"):
         if "Process id" in line or "No running processes" in line:
             table.processes = True
@@ -125,6 +126,8 @@ def tables(text: str) -> tuple[list[_Table], int]:
         banner = _BANNER.fullmatch(line)
         if banner:
             found.append(_Table(banner[1], banner[2]))
+        elif found and (line.startswith(_START) or _START.startswith(line)):
+            found.append(_Table("", "", broken="the banner is cut"))
         elif found:
             _take(found[-1], line)
     return found, sum(not table.complete for table in found[:-1])

@@ -36,6 +36,7 @@ def _errors(text: str) -> Status | None:
     return None
 
 
+_TAIL = 1 << 20
 _FOREIGN = re.compile(
     r"nvidia|\bnvml|nvlink|nvswitch|\bdcgm|\bnpu\b|npu-smi|\bdcmi|metax|mx-?smi|hygon|\bhy-smi|\brocm|cnmon|cambricon"
     r"|ixsmi|iluvatar|mthreads|efsmi|enflame|xpu-?smi|kunlun|ppu-smi",
@@ -86,6 +87,10 @@ def _host(program: str, command: str, text: str, rc: int | None) -> Reading | No
 def _tool(command: str, text: str, rc: int | None) -> Reading:
     if rc in (126, 127):
         return unparsed("biren", command, "the tool did not run")
+    if len(text) > 4 * _TAIL and "|" in text[-4096:]:  # a long watch: only its end matters
+        end = text[-_TAIL:]
+        start = end.find("| BR-SMI ")
+        text = end[start:] if start >= 0 else ""
     if table.looks_like(text):
         return table.read(command, text)
     if query.asked(command):

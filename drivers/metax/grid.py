@@ -40,7 +40,7 @@ def read_monitor(command: str, text: str) -> Reading:
         if not header or not words or not words[0].isdecimal():
             continue
         if len(words) != len(header):
-            rounds.append([])  # breaks off
+            rounds[-1:] = [[]]  # the round breaks off
             continue
         row = dict(zip(header, words, strict=True))
         place = (row["dev"], row["die"])
@@ -76,7 +76,7 @@ def read_topology(command: str, text: str) -> Reading:
             if rows:
                 break
             continue
-        if not names and len(words) >= 1 and words[0] == "GPU0" and all(w.startswith("GPU") for w in words[:2]):
+        if not names and _heads(words):
             names = _columns(words)
         elif names and words[0] in names:
             if words[0] in rows:
@@ -97,6 +97,11 @@ def read_topology(command: str, text: str) -> Reading:
     )
     smi = smi_version(text)
     return Reading("metax", command, "ok", components={"smi": smi} if smi else {}, links=links)
+
+
+def _heads(words: list[str]) -> bool:
+    """Whether this is the line of column names: after the first device another one, the affinity, or nothing."""
+    return words[0] == "GPU0" and (len(words) == 1 or re.match(r"GPU|NIC|Node|CPU|NUMA", words[1]) is not None)
 
 
 def _columns(words: list[str]) -> list[str]:

@@ -104,15 +104,18 @@ def read_dkms(command: str, text: str) -> Reading:
 def read_kernel_log(command: str, text: str) -> Reading:
     """Lines with an EID become faults, one for each line; others are not judged."""
     faults: list[dict[str, Json]] = []
-    known = False
-    for line in text.split("\n"):
-        if not line:
-            continue
-        origin = _ORIGIN.search(line) if "." in line else None
-        known = known or origin is not None or _LOG_LINE.match(line) is not None
-        match = _EID.search(line) if origin and "EID (" in line else None
+    start = text[: 1 << 16]
+    known = _ORIGIN.search(start) is not None or any(_LOG_LINE.match(line) for line in start.split("\n"))
+    at = text.find("EID (")
+    while at >= 0:
+        begin, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
+        end = end if end >= 0 else len(text)
+        line = text[max(begin, at - 1000) : min(end, at + 1000)]
+        origin, match = _ORIGIN.search(line), _EID.search(line)
         if origin and match:
+            known = True
             faults.append(_fault(origin, match))
+        at = text.find("EID (", end)
     if not known:
         return unparsed("metax", command, "not a kernel log")
     return Reading("metax", command, "ok", faults=tuple(faults))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from drivers.metax import document, grid, host, sections, table
-from drivers.metax.values import errors, plain
+from drivers.metax import document, grid, host, mccl, sections, table
+from drivers.metax.values import errors, plain, tail
 from drivers.shell import read_archive_check, read_modules, refusal, words
 from fleet.core.vendor import Reading, unparsed
 
@@ -15,13 +15,14 @@ _LISTED = re.compile(r"^[ \t]*GPU#\d+\s.*Available", re.M)
 def read(command: str, text: str, rc: int | None) -> Reading:
     """What `text`, the decoded output of `command`, means. Never raises; what is not understood is `unparsed`."""
     program = (words(command) or [""])[0]
-    text = plain(text)
+    tool = _is_tool(command)
+    text = plain(tail(text) if tool else text) if tool or "&" in text[:4096] else text
     reading = _host(program, command, text, rc)
     if reading is None:
         reading = _tool(command, text, rc)
     if reading.status != "unparsed":
         return reading
-    status = errors(text) if _is_tool(command) else None
+    status = errors(text) if tool else None
     status = status or refusal(text, rc)
     return Reading("metax", command, status) if status else reading
 
@@ -53,6 +54,8 @@ def _host(program: str, command: str, text: str, rc: int | None) -> Reading | No
         return host.read_dkms(command, text)
     if program == "lspci":
         return host.read_pci(command, text)
+    if mccl.asked(command):
+        return mccl.read(command, text)
     if re.search(r"/opt/(?:maca|hpcc)", command):
         return host.read_toolkit(command, text)
     return None if _is_tool(command) else unparsed("metax", command, "the command is not one that is read")
@@ -73,6 +76,9 @@ def _tool(command: str, text: str, rc: int | None) -> Reading:
         return sections.read_pages(command, text)
     if _LISTED.search(text):
         return sections.read_list(command, text)
+    smi = sections.smi_version(text)
+    if smi and len(text.split()) == 3 and re.search(r"\s(?:-v|--version)\b", command):
+        return Reading("metax", command, "ok", components={"smi": smi})
     if "GPU#" in text:
         return sections.read_pages(command, text)
     return unparsed("metax", command, "no form of mx-smi is recognised")

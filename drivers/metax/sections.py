@@ -88,6 +88,9 @@ def read_list(command: str, text: str) -> Reading:
     last = _last_run(cards)
     if not last:
         return unparsed("metax", command, "no list of cards, or two mixed ones")
+    attached = [match[1] for line in text.split("\n") if (match := _ATTACHED.match(line))]
+    if attached and int(attached[-1]) != len(last):
+        return unparsed("metax", command, f"{attached[-1]} cards attached, {len(last)} listed")
     smi = smi_version(text)
     return Reading(
         "metax", command, verdict(last), components={"smi": smi} if smi else {}, accelerators=tuple(last)

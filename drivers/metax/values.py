@@ -20,6 +20,11 @@ _FOREIGN = re.compile(
     r"|ixsmi|iluvatar|mthreads|efsmi|enflame|xpu-?smi|kunlun|ppu-smi",
     re.I,
 )
+_SHORT = 4096  # an error is a line or two
+_TAIL = 1 << 20  # of a longer watch only the end matters
+_DOCUMENT = re.compile(
+    r"^[ \t]*(?:(?:mx|ht)-smi +version:|=+ (?:MetaX|Mars) System|\| +(?:MX|HT)-SMI |\{|GPU#0 |dev +die )", re.M
+)
 _BLANKS = re.compile(r"[\u00a0\u2002-\u200a\u3000\t]")
 
 
@@ -28,6 +33,15 @@ def plain(text: str) -> str:
     if "&" in text:
         text = html.unescape(text)
     return _BLANKS.sub(" ", text)
+
+
+def tail(text: str) -> str:
+    """The text, or of a very long one the end, from the first line there that may begin an answer."""
+    if len(text) <= 4 * _TAIL:
+        return text
+    end = text[-_TAIL:]
+    start = _DOCUMENT.search(end)
+    return end[start.start() :] if start else ""
 
 
 def value(raw: str) -> str | None:
@@ -83,9 +97,9 @@ def verdict(cards: list[Mapping[str, Json]] | list[dict[str, Json]]) -> Status:
 
 def errors(text: str) -> Status | None:
     """The status when the tool printed nothing but an error of its own, no table and no list of cards."""
-    if re.search(r"^[ \t]*PARSE ERROR:", text, re.M):
+    if re.search(r"^[ \t]*PARSE ERROR:", text[: 1 << 16], re.M):
         return "unsupported"
-    if re.search(r"^[ \t]*(?:\||GPU#)", text, re.M) or _FOREIGN.search(text):
+    if len(text) > _SHORT or re.search(r"^[ \t]*(?:\||GPU#)", text, re.M) or _FOREIGN.search(text):
         return None
     lowered = text.lower()
     if _NO_DRIVER.lower() in lowered:
