@@ -39,12 +39,16 @@ class Settings:
     channel: str = "stable"
     min_level: str = "observed"
     max_unavailable: str = "25%"
-    drain: str = ""  # none, command or slurm; default: command where one is set, else none
+    drain: str = ""  # none, command, slurm, kubernetes; default: command where one is set, else none
     drain_deadline: int = 3600  # how long running jobs are waited for
     drain_command: str = ""  # run on the controller with NODE, ACTION in its environment
     undrain_command: str = ""
     scontrol_path: str = "scontrol"  # sinfo and squeue lie beside it
     slurm_conf: str = ""  # where it is not Slurm's default
+    kubeconfig: str = ""  # a file; default as for kubectl, or the service account of the pod that fleet runs in
+    kube_context: str = ""
+    drain_unmanaged_pods: bool = False  # evict pods that no controller would make again
+    drain_emptydir: bool = False  # evict pods whose emptyDir volumes would be lost
     power_command: str = ""  # run with NODE, ACTION=on|off|cycle|status in its environment
     operator: str = ""  # who is recorded in the audit log; default the login name
 
@@ -74,7 +78,7 @@ _CHOICES = {
     "host_keys": ("pinned", "tofu"),
     "channel": get_args(Channel),
     "min_level": LEVELS,
-    "drain": ("", "none", "command", "slurm"),
+    "drain": ("", "none", "command", "slurm", "kubernetes"),
 }
 
 

@@ -78,6 +78,12 @@ def drain_of(settings: Settings) -> Drain:
             return SlurmDrain(
                 run_program, time.time, settings.scontrol_path, settings.slurm_conf, float(settings.drain_deadline)
             )
+        case "kubernetes":
+            from fleet.kubernetes import Consent, KubernetesDrain, OfficialClient
+
+            consent = Consent(settings.drain_unmanaged_pods, settings.drain_emptydir)
+            client = OfficialClient(settings.kubeconfig, settings.kube_context)
+            return KubernetesDrain(client, time.time, consent, float(settings.drain_deadline))
         case "command":
             from fleet.power import run_hook
 
