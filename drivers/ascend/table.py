@@ -126,7 +126,7 @@ def tables(text: str) -> tuple[list[_Table], int]:
         banner = _BANNER.fullmatch(line)
         if banner:
             found.append(_Table(banner[1], banner[2]))
-        elif found and (line.startswith(_START) or _START.startswith(line)):
+        elif found and (line.startswith(_START) or (len(line) > 2 and _START.startswith(line))):
             found.append(_Table("", "", broken="the banner is cut"))
         elif found:
             _take(found[-1], line)
