@@ -25,6 +25,7 @@ from fleet.inventory.rollouts import Lease, Rollouts
 ROUND_S = 2.0
 REST_S = 60.0  # the longest pause after a rollout could not be driven
 _SEAT = "controller:"
+_PROTOCOL = "protocol="  # a part of the owner's name, since it must be known as soon as the seat is taken
 _sitting = itertools.count()  # tells two seats of one process apart
 
 
@@ -45,8 +46,9 @@ def living(store: Rollouts, now: float) -> list[Living]:
     found = []
     for name, lease in store.leases().items():
         if name.startswith(_SEAT) and lease.owner and lease.expires > now and not gone(lease.owner):
-            beat, text = beats.get(name, (0.0, ""))
-            version, _, protocol = text.partition(" protocol ")
+            beat, version = beats.get(name, (0.0, ""))  # none yet when it has just sat down
+            _, seat, protocol = lease.owner.rpartition(f":{_PROTOCOL}")
+            protocol = protocol if seat else ""
             found.append(Living(name.removeprefix(_SEAT), lease.owner, beat, version, protocol))
     return found
 
@@ -55,8 +57,8 @@ def same_protocol(controller: Living, protocol: str = PROTOCOL) -> None:
     """FleetError when that controller and this program could not work side by side."""
     if controller.protocol != protocol:
         raise FleetError(
-            f"controller {controller.name} runs fleet {controller.version} with protocol "
-            f"{controller.protocol or 'unknown'}, this program has protocol {protocol}",
+            f"controller {controller.name} runs fleet {controller.version or '(unknown)'} with "
+            f"protocol {controller.protocol or '(unknown)'}, this program has protocol {protocol}",
             where=controller.owner,
             hint="pause the rollouts, stop that controller, start it with the same release of fleet",
             slug="controller-protocol",
@@ -80,7 +82,7 @@ def seated(
     FleetError for a living controller of another protocol.
     """
     clock = clock or store.clock
-    seat, owner = _SEAT + name, owner_here(f"seat{next(_sitting)}")
+    seat, owner = _SEAT + name, owner_here(f"seat{next(_sitting)}:{_PROTOCOL}{protocol}")
     try:
         lease = store.acquire(seat, owner, ttl_s, clock(), gone)
     except Locked as error:
@@ -93,7 +95,7 @@ def seated(
     def beat() -> None:
         while not over.wait(ttl_s / 3):
             try:
-                store.heartbeat(seat, f"{__version__} protocol {protocol}", clock())
+                store.heartbeat(seat, __version__, clock())
                 kept = store.renew(lease, ttl_s, clock())
             except Exception:  # the database is away for a moment; a lost seat shows at the next beat
                 continue
@@ -112,7 +114,7 @@ def seated(
                     f"controller {other.name!r} is alive; a SQLite database has one controller", where=other.owner,
                     hint="use PostgreSQL for several", slug="controller-running",
                 )  # fmt: skip
-        store.heartbeat(seat, f"{__version__} protocol {protocol}", clock())
+        store.heartbeat(seat, __version__, clock())
         thread.start()
         yield lease
     finally:

@@ -38,6 +38,7 @@ LOOK_S = 0.2  # between two looks at a workflow that runs elsewhere
 
 _seats: dict[str, DurableEngine] = {}  # the engines of this process by their owner names
 _under_way: set[str] = set()  # the workflows that this process executes
+_over: dict[str, Exception | None] = {}  # those that it has executed, until someone asks: what they ran into
 _launched: tuple[str, str, str] | None = None  # (database, executor, protocol) of the one DBOS of this process
 
 
@@ -93,6 +94,7 @@ def shut(wait_s: int = 0) -> None:
     _launched = None
     _seats.clear()
     _under_way.clear()
+    _over.clear()
 
 
 class DurableEngine:
@@ -123,7 +125,6 @@ class DurableEngine:
         self.clock = self.leases.clock
         self.new_id = new_id
         self.protocol = protocol
-        self._ended: dict[str, BaseException] = {}
         self._driving: set[str] = set()
         self._guard = threading.Lock()
         _seats[self.owner] = self  # before the launch, which takes up what this executor left
@@ -135,18 +136,21 @@ class DurableEngine:
     def _run(self, rollout: str, workflow: str) -> str:
         with self._guard:
             if rollout in self._driving:
+                _over[workflow] = Locked(f"rollout {rollout} is being carried out by this process")
                 return "locked"
             self._driving.add(rollout)
         _under_way.add(workflow)
+        ran_into: Exception | None = None
         try:
             self.leases.submit(rollout)
         except Exception as error:
-            self._ended[workflow] = error
+            ran_into = error
             return "fenced" if isinstance(error, Fenced) else "locked" if isinstance(error, Locked) else "failed"
         finally:
-            _under_way.discard(workflow)
             with self._guard:
                 self._driving.discard(rollout)
+            _over[workflow] = ran_into
+            _under_way.discard(workflow)
         return "rests"
 
     # --- the port -------------------------------------------------------------------------------------------------
@@ -235,8 +239,11 @@ class DurableEngine:
         return lease is None or lease.owner == "" or lease.expires <= self.clock() or gone(lease.owner)
 
     def _follow(self, workflow: str) -> None:
-        """Wait until the workflow has ended, or a living executor other than this one has it."""
-        while True:
+        """Wait until the workflow has ended, or a living executor other than this one has it.
+
+        That it has ended here is known here: the engine's own database may be full or away, and not say so.
+        """
+        while workflow not in _over:
             status = DBOS.get_workflow_status(workflow)
             if status is None or status.status not in UNENDED:
                 break
@@ -245,6 +252,6 @@ class DurableEngine:
             if self.stop.is_set() and workflow not in _under_way:
                 return  # it is owed, and stays so
             time.sleep(LOOK_S)
-        error = self._ended.pop(workflow, None)
-        if error is not None:
-            raise error
+        ran_into = _over.pop(workflow, None)
+        if ran_into is not None:
+            raise ran_into

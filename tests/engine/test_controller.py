@@ -6,6 +6,7 @@ fleet's log of effects, which no database keeps.
 
 from __future__ import annotations
 
+import resource
 import signal
 import subprocess
 import sys
@@ -133,6 +134,26 @@ def test_the_database_server_crashes_under_load(making: Making, engine: str, pos
         until(lambda effects=effects: len(host.fleet.log()) >= effects or process.poll() is not None)  # type: ignore[misc]
         assert process.poll() is None
         postgresql_server.restart(signal.SIGQUIT)
+    status, said = host.ended(process)
+    assert status == 0, said
+    host.proven(names)
+
+
+@pytest.mark.parametrize("engine", ["dbos", "leases"])
+def test_a_full_disk_stops_the_work_and_room_lets_it_go_on(making: Making, engine: str) -> None:
+    host = making(engine, "sqlite")
+    names = [f"n{i:02}" for i in range(12)]
+    host.begin(names)
+    process = host.controller("c1")
+    until(lambda: len(host.fleet.log()) >= 5 or process.poll() is not None)
+    full = 4096  # bytes that a file of this process may have: what any write beyond them meets is a disk without room
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY))
+    time.sleep(3.0)
+    stuck = host.store.attempts("r-1")
+    time.sleep(2.0)
+    assert process.poll() is None and host.store.attempts("r-1") == stuck
+    assert not host.store.rollout("r-1").finished
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     status, said = host.ended(process)
     assert status == 0, said
     host.proven(names)

@@ -79,9 +79,9 @@ def test_a_controller_of_another_protocol_takes_nothing(person: Person) -> None:
     person.packages()
     inventory = open_inventory(person.fleet.url)
     store = Rollouts(inventory.database)
-    store.acquire("controller:old", "elsewhere:1:1", 600.0, time.time(), lambda _: False)
-    store.heartbeat("controller:old", "0.9 protocol 0", time.time())
+    store.acquire("controller:old", "elsewhere:1:1:seat0:protocol=0", 600.0, time.time(), lambda _: False)
+    store.heartbeat("controller:old", "0.9", time.time())
     person("upgrade", "br1", "-y", code=1)
-    assert "controller-protocol" in person.err and "0.9" in person.err
+    assert "controller-protocol" in person.err and "0.9 with protocol 0" in person.err
     assert store.rollouts() == []
     inventory.close()
