@@ -6,6 +6,7 @@ fleet's log of effects, which no database keeps.
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import subprocess
@@ -19,9 +20,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from fleet.cli.following import follow, host_of
+from fleet.cli.following import follow, hand_over, host_of
 from fleet.controller import Controller, Living, Workshop, living, same_protocol, seated
-from fleet.core.errors import FleetError, Locked
+from fleet.core.errors import FleetError, Interrupted, Locked
 from fleet.core.model import Plan
 from fleet.core.plan import sealed
 from fleet.engine import Progress, Tick
@@ -232,6 +233,20 @@ def test_following_ends_when_no_controller_is_left(making: Making) -> None:
     with pytest.raises(FleetError) as caught:
         follow(host.store, "r-1", look_s=0.0)
     assert caught.value.slug == "controller-lost" and "fleet rollout resume r-1" in caught.value.hint
+
+
+def test_ctrl_c_leaves_the_rollout_to_the_controller(making: Making) -> None:
+    host = making("leases", "sqlite")
+    host.begin(NAMES)
+    with seated(host.store, "c1", threading.Event()):
+        (controller,) = living(host.store, time.time())
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(Interrupted) as caught:
+            hand_over(host.store, controller, "r-1")
+        timer.join()
+    assert "goes on in controller c1" in caught.value.what and "fleet rollout show r-1" in caught.value.hint
+    assert host.store.rollout("r-1").state == "running"
 
 
 def test_another_protocol_is_named() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from fleet.core import planfile
 from fleet.inventory import open_inventory
 from fleet.inventory.rollouts import Rollouts
 from tests.upgrade.test_commands import Person
@@ -73,6 +74,28 @@ def test_an_upgrade_is_handed_over_and_followed(person: Person, services: list[S
     assert person("controller", "list", "-o", "name") == ""
     person("upgrade", "br2", "-y", code=6)  # without a controller the command does it itself
     assert "carries out rollout" not in person.err
+
+
+def test_resume_and_abort_are_left_to_the_controller_too(person: Person, services: list[Service]) -> None:
+    person.packages()
+    inventory = open_inventory(person.fleet.url)
+    store = Rollouts(inventory.database)
+    for rollout, node in (("r-1", "br1"), ("r-2", "br2")):
+        raw = json.loads(person("plan", node, "-o", "json"))
+        made = planfile.load({key: value for key, value in raw.items() if key != "apiVersion"}, "plan")
+        store.create(rollout, made, "", (), "tester", "2031-05-01T08:00:00Z")
+        store.request(rollout, "pause")
+    services.append(Service(person))
+    end = time.monotonic() + 60
+    while {row.state for row in store.rollouts()} != {"paused"}:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    person("rollout", "resume", "r-1", code=6)
+    assert "controller c1 carries out rollout r-1" in person.err and "br1 failed: silent" in person.err
+    person("rollout", "abort", "r-2", "-y", code=1)
+    assert "controller c1 carries out rollout r-2" in person.err and store.rollout("r-2").state == "aborted"
+    services[0].end()
+    inventory.close()
 
 
 def test_a_controller_of_another_protocol_takes_nothing(person: Person) -> None:
