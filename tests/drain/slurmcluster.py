@@ -16,7 +16,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.postgresql import started
@@ -47,8 +47,8 @@ MpiDefault=none
 ReturnToService=0
 SlurmdTimeout=300
 KillWait=2
-MessageTimeout=5
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
+MessageTimeout=3
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1
 GresTypes=gpu
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
@@ -88,12 +88,16 @@ class Cluster:
             ports=",".join(map(str, self.ports)),
         )  # fmt: skip
         self.config.write_text(text)
-        gpus = f"NodeName={','.join(NODES)} Name=gpu File={self.folder}/dev/gpu[0-7]\n"
-        (self.folder / "gres.conf").write_text(gpus)
+        self.write_gpus({})
         self.start_controller()
         for node in NODES:
             self.start_node(node)
         self.until(lambda: set(self.states("").values()) == {"idle"}, "all nodes idle")
+
+    def write_gpus(self, counts: Mapping[str, int]) -> None:
+        """How many cards each node finds when its slurmd starts; 8 where nothing is said."""
+        rows = [f"NodeName={n} Name=gpu File={self.folder}/dev/gpu[0-{counts.get(n, 8) - 1}]\n" for n in NODES]
+        (self.folder / "gres.conf").write_text("".join(rows))
 
     def start_controller(self) -> None:
         """Start slurmctld and wait until it answers."""

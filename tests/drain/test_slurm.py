@@ -213,6 +213,25 @@ def test_a_node_that_slurm_holds_for_dead(cluster: Cluster) -> None:
     cluster.until(lambda: cluster.states()["n06"] == "idle", "it serves again")
 
 
+def test_a_node_that_lost_a_card_stays_drained(cluster: Cluster) -> None:
+    drain = adapter(cluster)
+    drain.cordon_all(nodes("n06"), TOKEN)
+    cluster.kill("n06")
+    try:
+        cluster.write_gpus({"n06": 7})
+        cluster.start_node("n06")
+        cluster.until(lambda: "INVAL" in cluster.full_state("n06"), "the lost card is noticed")
+        said = asked(lambda: drain.uncordon_all(nodes("n06"), TOKEN)["n06"], "failed")
+        assert said.reason.startswith("slurm-invalid-node") and said.next_action
+        assert cluster.states("")["n06"] != "idle" and cluster.reason("n06").startswith(TOKEN)
+    finally:
+        cluster.kill("n06")
+        cluster.write_gpus({})
+        cluster.start_node("n06")
+    cluster.until(lambda: "INVAL" not in cluster.full_state("n06"), "the card is back")
+    asked(lambda: drain.uncordon_all(nodes("n06"), TOKEN)["n06"], "done")
+
+
 def test_a_down_node_is_foreign(cluster: Cluster) -> None:
     cluster.must("scontrol", "update", "nodename=n02", "state=down", "reason=PSU")
     said = adapter(cluster).cordon_all(nodes("n02"), TOKEN)["n02"]

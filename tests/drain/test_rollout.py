@@ -1,0 +1,81 @@
+"""Whole rollouts of simulated nodes behind a real Slurm, and behind the API server of the tests."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fleet.kubernetes import BY, KubernetesDrain, OfficialClient
+from fleet.slurm import SlurmDrain, run_program
+from tests.drain.apiserver import ApiServer, Budget
+from tests.drain.slurmcluster import NODES, Cluster
+from tests.upgrade.site import Site
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path, parallel=2)
+    yield made
+    made.close()
+
+
+def reason(site: Site, name: str) -> str:
+    return site.store.tasks("r-1")[name].task.reason
+
+
+def test_behind_slurm(site: Site, cluster: Cluster) -> None:
+    """A job that ends in time, one that does not, and a node that is out for another reason."""
+    short = cluster.job("n02")
+    long = cluster.job("n07")
+    cluster.must("scontrol", "update", "nodename=n05", "state=drain", "reason=bad DIMM")
+    nodes = site.nodes(*NODES)
+    slurm = SlurmDrain(run_program, time.time, "/usr/bin/scontrol", str(cluster.config), deadline_s=6)
+    site.upgrade.hands = replace(site.upgrade.hands, drain=slurm)
+    site.start(nodes, max_failures="50%", drained=True, drain_limit_s=100_000)
+    out: set[str] = set()
+    end = threading.Timer(2, lambda: cluster.cancel(short))
+    end.start()
+    site.upgrade.watch = lambda _: out.update(n for n, state in cluster.states().items() if state != "idle")
+    site.engine.submit("r-1")
+    end.join()
+
+    states = site.states()
+    assert {name for name, state in states.items() if state == "done"} == set(NODES) - {"n05", "n07"}, states
+    assert reason(site, "n05").startswith("foreign:") and "bad DIMM" in reason(site, "n05")
+    assert reason(site, "n07").startswith("revisit:") and long in reason(site, "n07")
+    assert {"n01", "n02", "n07"} <= out  # they really were out of service
+    assert cluster.reason("n05") == "bad DIMM" and cluster.states()["n05"] == "drained"
+    assert {cluster.states()[name] for name in set(NODES) - {"n05", "n07"}} == {"idle"}
+    assert cluster.states()["n07"] == "mixed" and cluster.must("squeue", "-h", "-j", long, "-o", "%T") == "RUNNING"
+    assert site.fleet.state("n07")["installed"]["driver"] == "1.0"
+    cluster.cancel(long)
+
+
+def test_behind_kubernetes(site: Site, tmp_path: Path) -> None:
+    server = ApiServer()
+    try:
+        for number in range(1, 5):
+            server.add_node(f"k{number}")
+        server.add_pod("web", "k1")
+        server.add_pod("db", "k3", app="db")
+        server.change("k2", {"spec": {"unschedulable": True}})
+        server.state.budgets = [Budget("db-budget", "db", 0)]
+        client = OfficialClient(str(server.kubeconfig(tmp_path / "kubeconfig")))
+        kubernetes = KubernetesDrain(client, time.time, deadline_s=2)
+        site.upgrade.hands = replace(site.upgrade.hands, drain=kubernetes)
+        site.start(site.nodes("k1", "k2", "k3", "k4"), max_failures="80%", drained=True, drain_limit_s=100_000)
+        site.engine.submit("r-1")
+
+        assert site.states() == {"k1": "done", "k2": "failed", "k3": "failed", "k4": "done"}
+        assert reason(site, "k2").startswith("foreign: cordoned by somebody else")
+        assert reason(site, "k3").startswith("revisit:") and "db-budget" in reason(site, "k3")
+        kept = {name for name, node in server.state.nodes.items() if node["spec"].get("unschedulable")}
+        assert kept == {"k2"} and server.on("k3") == {"db"} and server.on("k1") == set()
+        assert not any(BY in (node["metadata"].get("annotations") or {}) for node in server.state.nodes.values())
+    finally:
+        server.stop()
