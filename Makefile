@@ -3,7 +3,7 @@ PYTHON ?= .venv/bin/python
 BIN := $(dir $(PYTHON))
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: check lint types layers yaml shell matrix test samples lab lab-smoke bench wheel
+.PHONY: check lint types layers yaml shell matrix test samples lab lab-smoke bench chaos wheel
 
 check: lint types layers yaml shell matrix samples test
 
@@ -42,6 +42,10 @@ lab:
 
 bench:
 	$(PYTHON) scripts/prove bench bench tests/bench
+
+chaos:
+	$(PYTHON) -m tests.engine.chaos 100 "" leases
+	$(PYTHON) -m tests.engine.chaos 100 "" dbos
 
 wheel:
 	$(PYTHON) -m build --wheel
