@@ -171,6 +171,9 @@ class KubernetesDrain:
                 said = f"kubernetes-unknown-node: Kubernetes has no node {name!r}"
                 return Drained("failed", said, next_action=action)
             return Drained("failed", f"kubernetes-failed: {error}", next_action=f"kubectl describe node {name}")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            said = f"kubernetes-garbled: the answer is not understood: {type(error).__name__} {error}"
+            return Drained("failed", said, next_action=f"kubectl get node {name} -o json")
 
     def _change(self, name: str, decide: Callable[[Object], Drained | tuple[Object, Drained]]) -> Drained:
         """Read, decide, patch what was read; once more when somebody else was faster."""
@@ -231,7 +234,7 @@ class KubernetesDrain:
             return Drained("done")
         shown = [f"{pod}: {why}" for pod, why in list(left.items())[:5]]
         what = f"{len(left)} pods left: " + "; ".join(shown) + ("; …" if len(left) > 5 else "")
-        waited = self.clock() - float(_annotations(node).get(AT) or self.clock())
+        waited = self.clock() - float(_annotations(node).get(AT) or 0)  # without the time it is long over
         if waited <= self.deadline_s:
             return Drained("waiting", what)
         return Drained(

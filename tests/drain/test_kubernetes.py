@@ -306,6 +306,18 @@ def test_no_server_is_a_reason_of_its_own(server: ApiServer, drainer: Make) -> N
         assert said.state == "waiting" and said.reason.startswith("kubernetes-unreachable") and said.next_action
 
 
+@pytest.mark.parametrize("patch", [{"metadata": {"annotations": {AT: "noon"}}}, {"spec": 7}, {"metadata": {"uid": 1}}])
+def test_answers_that_are_not_understood_have_a_name(server: ApiServer, drainer: Make, patch: dict[str, Any]) -> None:
+    drain = drainer()
+    drain.cordon(N1, TOKEN)
+    server.add_pod("web", owner="", app="x")
+    server.change("n1", patch)
+    if "uid" in str(patch):
+        del server.state.pods["work", "web"]["metadata"]["name"]
+    said = drain.drain(N1, TOKEN)
+    assert said.state == "failed" and said.reason.startswith("kubernetes-garbled:") and said.next_action
+
+
 def test_no_kubeconfig_is_an_error_with_a_name(tmp_path: Path) -> None:
     with pytest.raises(FleetError) as caught:
         OfficialClient(str(tmp_path / "none")).node("n1")

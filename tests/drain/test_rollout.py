@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ def reason(site: Site, name: str) -> str:
     return site.store.tasks("r-1")[name].task.reason
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="slurmd needs root")
 def test_behind_slurm(site: Site, cluster: Cluster) -> None:
     """A job that ends in time, one that does not, and a node that is out for another reason."""
     short = cluster.job("n02")

@@ -21,6 +21,7 @@ from tests.postgresql import started
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "fleet:r-7"
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="slurmd needs root")
 
 
 class Counted:
