@@ -25,6 +25,7 @@ import playbooks
 from fleet.config import Settings
 from fleet.core.errors import FleetError
 from fleet.core.model import Json, Node, VersionChange
+from fleet.process import start_of
 from fleet.remote import Jump
 
 _FAILURE = re.compile(r"FLEET: ([a-z0-9-]+): (.*)")
@@ -339,21 +340,14 @@ def _verdict(name: str, listener: _Listener, status: str) -> Played:
 
 def _mark() -> str:
     """`<pid>-<start>`: whose folder it is."""
-    return f"{os.getpid()}-{_started(os.getpid())}"
-
-
-def _started(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+    return f"{os.getpid()}-{start_of(os.getpid())}"
 
 
 def sweep_leftovers(base: Path, sockets: Path) -> None:
     """Remove the folders of runs whose controller died: `base` holds them, `sockets` the folders of ssh's sockets."""
     for folder in [*base.glob("run-*"), *sockets.glob("fleet-cp-*")]:
         match = re.fullmatch(r"(?:run|fleet-cp)-(\d+)-(\d*)-\w+", folder.name)
-        if match and _started(int(match[1])) != match[2] and folder.is_dir() and folder.owner() == _me():
+        if match and start_of(int(match[1])) != match[2] and folder.is_dir() and folder.owner() == _me():
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -9,26 +9,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from fleet import __version__
 from fleet.core.errors import FleetError, Locked
 from fleet.engine import Progress, Running, Signal, Tick
 from fleet.inventory.rollouts import Lease, Rollouts
+from fleet.process import start_of
 
 TTL_S = 30.0
 PATIENCE_S = 300.0  # how long a database may be away, from a restart to a failover, before driving is given up
 AWAY = frozenset({"database-unreachable", "database-locked"})
-
-
-def start_of(pid: int) -> str:
-    """When that process started, in clock ticks since boot; "" when there is none or the system does not tell."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    fields = stat.rpartition(")")[2].split()
-    return "" if fields[0] in "ZX" else fields[19]
 
 
 def owner_here(slot: str = "") -> str:
@@ -160,4 +150,4 @@ class LeaseEngine:
                 self.store.drop(lease)
 
 
-__all__ = ["PATIENCE_S", "TTL_S", "LeaseEngine", "Progress", "gone", "owner_here", "start_of"]
+__all__ = ["PATIENCE_S", "TTL_S", "LeaseEngine", "Progress", "gone", "owner_here"]

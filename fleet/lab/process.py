@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleet.process import start_of
+
 
 @dataclass(frozen=True)
 class Process:
@@ -46,11 +48,8 @@ class Process:
 
 def _started(pid: int) -> int | None:
     """The start time, None when there is no such process or it is a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (OSError, ValueError):
-        return None
-    return None if fields[0] in {"Z", "X"} else int(fields[19])
+    started = start_of(pid)
+    return int(started) if started else None
 
 
 def this(pid: int) -> Process | None:

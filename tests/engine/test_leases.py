@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 
 from fleet.engine import Engine, Progress, Tick
-from fleet.engine.leases import LeaseEngine, gone, owner_here, start_of
+from fleet.engine.leases import LeaseEngine, gone, owner_here
 from fleet.inventory import open_inventory
 from fleet.inventory.rollouts import Lease, Rollouts
+from fleet.process import start_of
 from tests.engine.contract import EngineContract, Work, sqlite_url
 
 

@@ -25,12 +25,12 @@ import jsonschema
 import yaml
 
 from fleet.core.nodeset import fold
-from fleet.engine.leases import start_of
 from fleet.inventory import open_inventory
 from fleet.inventory.rollouts import Attempt, Rollout, Rollouts, Stored
 from fleet.lab.base import cache_dir
 from fleet.lab.lab import Lab
 from fleet.lab.spec import DEFAULT
+from fleet.process import start_of
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = ROOT / "docs/schema"

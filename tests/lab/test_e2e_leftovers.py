@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleet.engine.leases import start_of
 from fleet.lab.process import recorded
+from fleet.process import start_of
 from tests.lab.rehearsal import ROOT, rehearsal
 
 pytestmark = [pytest.mark.lab, pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")]
