@@ -8,9 +8,7 @@ import sys
 
 from fleet.process import start_of
 
-RENAMED = (
-    "import sys; open('/proc/self/comm', 'wb').write(b'x) \\xff (y'); print('ready', flush=1); sys.stdin.read()"
-)
+RENAMED = "import sys; open('/proc/self/comm', 'wb').write(b'x) \\xff (y'); print('ready', flush=1); sys.stdin.read()"
 
 
 def test_a_name_of_any_bytes_hides_nothing_and_an_ended_process_has_no_start() -> None:
