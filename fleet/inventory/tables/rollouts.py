@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, String, Text
+from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, String, Text
 from sqlmodel import Field, SQLModel
 
 from fleet.inventory.tables import json_type
@@ -54,6 +54,7 @@ class WaveRow(SQLModel, table=True):
     size: int
     began: float
     ended: float
+    gate: dict[str, Any] = Field(sa_column=Column(json_type(), nullable=False, server_default="{}"))
 
 
 class NodeTaskRow(SQLModel, table=True):
@@ -79,6 +80,8 @@ class NodeTaskRow(SQLModel, table=True):
     boot_id: str  # as last seen; a reboot is proven by another one
     prior: dict[str, Any] = Field(sa_column=Column(json_type(), nullable=False))
     given: list[str] = Field(sa_column=Column(json_type(), nullable=False))  # digests of states this rollout gave it
+    revisits: int = Field(sa_column=Column(Integer, nullable=False, server_default="0"))
+    not_before: float = Field(sa_column=Column(Float, nullable=False, server_default="0"))
 
 
 class NodeOwnerRow(SQLModel, table=True):
@@ -147,7 +150,7 @@ class ControllerRow(SQLModel, table=True):
 
 
 class ApprovalRow(SQLModel, table=True):
-    """A person's yes or no to exactly one plan."""
+    """A person's yes or no to one stage of exactly one plan."""
 
     __tablename__ = "approval"
     id: int | None = Field(default=None, primary_key=True)
@@ -156,3 +159,20 @@ class ApprovalRow(SQLModel, table=True):
     who: str
     why: str
     at: str
+    stage: str = Field(sa_column=Column(String, nullable=False, server_default="start"))  # see core.rollout.STAGES
+
+
+class NotificationRow(SQLModel, table=True):
+    """Something that a webhook is still owed, or was told: written together with what it tells of."""
+
+    __tablename__ = "notification"
+    __table_args__ = (Index("ix_notification_delivered_next_at", "delivered", "next_at"),)
+    id: int | None = Field(default=None, primary_key=True)
+    at: float
+    rollout: str
+    kind: str
+    body: str = Field(sa_column=Column(Text, nullable=False))
+    tries: int
+    next_at: float
+    delivered: float  # 0 = not yet
+    error: str
