@@ -1,18 +1,23 @@
 """A fleet in a folder: thousands of nodes without SSH, behind the same Protocols as the real doors.
 
 A node is a JSON file, so that it outlives the process that uses it: a rollout can be killed and gone on with by
-another. Every effect on a node is a line in `effects.jsonl`, outside any database, with the fence number under which it
-was done: what was lost, done twice, or done by a process that had been superseded is counted from there.
+another. Every effect on a node is noted in that same file, outside any database, by the same write that brings it
+about: no kill comes between the two. `SimFleet.log` is the effects of all nodes in the order of the machine's one
+monotonic clock, with the fence number under which each was done: what was lost, done twice, done by a process that had
+been superseded, or done beyond a budget is counted from there.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fleet.core.errors import FleetError
 from fleet.core.model import (
@@ -81,6 +86,20 @@ ACME = Vendor(
 )
 
 
+class Effect(NamedTuple):
+    """One thing that was done to a node.
+
+    `at` is in nanoseconds of the monotonic clock, which all processes of the machine share and no jump of the time of
+    day moves. `fence` is 0 and `rollout` "" where the node was not told them.
+    """
+
+    at: int
+    node: str
+    what: str
+    fence: int
+    rollout: str
+
+
 class SimFleet:
     """Nodes in `folder`. `kill(point, node)` is called at every place where a process might die."""
 
@@ -97,7 +116,7 @@ class SimFleet:
             name,
             {
                 "installed": {"driver": driver}, "loaded": {"driver": driver}, "boot": str(uuid.uuid4()), "boots": 0,
-                "results": {}, "faults": [], "marks": {}, "up": True, "cycles": 0, **more,
+                "results": {}, "faults": [], "marks": {}, "up": True, "cycles": 0, "log": [], **more,
             },
         )  # fmt: skip
         return Node(name, "192.0.2.9", lifecycle="in-service")
@@ -111,23 +130,28 @@ class SimFleet:
         part.write_text(json.dumps(state))
         part.replace(self.folder / f"{name}.json")
 
+    @contextmanager
+    def changing(self, name: str) -> Iterator[dict[str, Any]]:
+        """The state of a node, to be changed: nobody else does meanwhile, and the change is there wholly or not."""
+        with (self.folder / f".{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            state = self.state(name)
+            yield state
+            self._save(name, state)
+
     def change(self, name: str, **more: Any) -> None:
-        self._save(name, {**self.state(name), **more})
+        with self.changing(name) as state:
+            state.update(more)
 
-    def effect(self, node: str, what: str, fence: int = 0) -> None:
-        """Note one effect; a line is one write, so that lines of several processes do not mix."""
-        with (self.folder / "effects.jsonl").open("a") as log:
-            log.write(json.dumps([node, what, fence]) + "\n")
-
-    def log(self) -> list[tuple[str, str, int]]:
-        """Every effect in the order in which it came about: (node, what, fence; 0 where none is known)."""
-        file = self.folder / "effects.jsonl"
-        lines = file.read_text().splitlines() if file.exists() else []
-        return [(node, what, fence) for node, what, fence in map(json.loads, lines)]
+    def log(self) -> list[Effect]:
+        """Every effect on every node, in the order in which they came about."""
+        files = [file for file in self.folder.glob("*.json") if not file.name.startswith(".")]
+        found = [Effect(at, file.stem, *rest) for file in files for at, *rest in json.loads(file.read_text())["log"]]
+        return sorted(found)
 
     def effects(self, node: str = "") -> list[str]:
         """What was done to that node, or to all."""
-        return [what for name, what, _ in self.log() if node in ("", name)]
+        return [effect.what for effect in self.log() if node in ("", effect.node)]
 
     def facts(self, name: str) -> Facts:
         state = self.state(name)
@@ -147,12 +171,11 @@ class SimFleet:
         )
 
     def _boot(self, name: str, what: str) -> None:
-        state = self.state(name)
-        state.update(boot=str(uuid.uuid4()), boots=state["boots"] + 1, loaded=dict(state["installed"]))
-        if "stale-module" in state["faults"] and state["installed"].get("driver") != "1.0":
-            state["loaded"]["driver"] = "1.0"
-        self._save(name, state)
-        self.effect(name, what)
+        with self.changing(name) as state:
+            state.update(boot=str(uuid.uuid4()), boots=state["boots"] + 1, loaded=dict(state["installed"]))
+            if "stale-module" in state["faults"] and state["installed"].get("driver") != "1.0":
+                state["loaded"]["driver"] = "1.0"
+            note(state, what)
 
     # --- the doors ------------------------------------------------------------------------------------------------
 
@@ -174,11 +197,12 @@ class SimFleet:
         if "asked-" not in script:
             said = "" if "--running" in script else state["boot"]
             return Answer(node, "done", 0, f"{said}\n".encode())
-        if state["boot"] not in script:
-            return Answer(node, "done", 0, b"other\n")
-        if self.clock < state["marks"].get(state["boot"], -1e9) + 120:
-            return Answer(node, "done", 0, b"waiting\n")
-        self.change(node.name, marks={**state["marks"], state["boot"]: self.clock})
+        with self.changing(node.name) as state:
+            if state["boot"] not in script:
+                return Answer(node, "done", 0, b"other\n")
+            if self.clock < state["marks"].get(state["boot"], -1e9) + 120:
+                return Answer(node, "done", 0, b"waiting\n")
+            state["marks"][state["boot"]] = self.clock
         if "reboot ||" in script:
             self.kill("reboot-before", node.name)
             if "dead-after-reboot" in state["faults"]:
@@ -203,6 +227,11 @@ class SimFleet:
         return "on"
 
 
+def note(state: dict[str, Any], what: str, fence: int = 0, rollout: str = "") -> None:
+    """Put one effect into the log of a node whose state is being changed."""
+    state["log"].append([time.monotonic_ns(), what, fence, rollout])
+
+
 class SimPlaybook:
     """Does what roles with fleet-run do: one effect for each step id, however often it is started."""
 
@@ -216,18 +245,22 @@ class SimPlaybook:
         return {node.name: self._one(play, node.name) for node in nodes}
 
     def _one(self, play: Play, name: str) -> Played:
-        state = self.fleet.state(name)
         self.fleet.kill(f"{play.phase}-before", name)
+        with self.fleet.changing(name) as state:
+            played = self._act(play, state)
+        if played.ok:
+            self.fleet.kill(f"{play.phase}-after", name)
+        return played
+
+    def _act(self, play: Play, state: dict[str, Any]) -> Played:
         if not state["up"]:
             return Played(False, "no route", "unreachable", lost=True)
         if play.fence < state.get("fence", 0):
             return Played(False, f"a later controller owns this node (fence {state['fence']})", "fenced")
-        if play.fence > state.get("fence", 0):
-            state["fence"] = play.fence
-            self.fleet._save(name, state)
+        state["fence"] = play.fence
         failing = f"fail-{play.phase}"
         if failing in state["faults"] and (play.phase != "install" or play.changes[0].new != "1.0"):
-            self.fleet.effect(name, f"{play.phase}-failed", play.fence)
+            note(state, f"{play.phase}-failed", play.fence, play.rollout)
             return Played(False, "the tool said no", "made-up")
         if play.step not in state["results"] and play.phase in ("stop", "install", "firmware", "stage"):
             for change in play.changes:
@@ -236,43 +269,56 @@ class SimPlaybook:
                 elif "lying-installer" not in state["faults"]:
                     state["installed"][change.component] = change.new
             state["results"][play.step] = 0
-            self.fleet._save(name, state)
-            self.fleet.effect(name, f"{play.phase} {play.step.split('.')[1]}", play.fence)
-        self.fleet.kill(f"{play.phase}-after", name)
+            note(state, f"{play.phase} {play.step.partition('.')[2]}", play.fence, play.rollout)
         return Played(True, transcript=f"ran {play.phase}")
 
 
 class SimDrain:
-    """Counts cordons; a node with the fault `busy` is not drained before it was asked three times."""
+    """A scheduler that knows who cordoned a node. A node with the fault `busy` is drained when asked the third time."""
 
     def __init__(self, fleet: SimFleet) -> None:
         self.fleet = fleet
         self.asked: dict[str, int] = {}
 
     def cordon(self, node: Node, token: str) -> Drained:
-        faults = self.fleet.state(node.name)["faults"]
-        if "foreign" in faults:
-            return Drained("failed", "repair ticket 7", foreign=True)
-        self.fleet.change(node.name, cordoned=token)
+        self.fleet.kill("cordon-before", node.name)
+        with self.fleet.changing(node.name) as state:
+            if "foreign" in state["faults"]:
+                return Drained("failed", "repair ticket 7", foreign=True)
+            if state.get("cordoned") != token:
+                state["cordoned"] = token
+                note(state, "cordon", rollout=token.partition(":")[2])
+        self.fleet.kill("cordon-after", node.name)
         return Drained("done", prior={"cordoned": True})
 
     def drain(self, node: Node, token: str) -> Drained:  # noqa: ARG002
+        self.fleet.kill("drain-before", node.name)
         self.asked[node.name] = self.asked.get(node.name, 0) + 1
-        if "busy-for-ever" in self.fleet.state(node.name)["faults"]:
+        faults = self.fleet.state(node.name)["faults"]
+        if "busy-for-ever" in faults or ("busy" in faults and self.asked[node.name] % 3):
             return Drained("waiting", "2 jobs run")
         return Drained("done")
 
     def uncordon(self, node: Node, token: str, prior: Mapping[str, Json]) -> Drained:
-        if prior.get("cordoned") and self.fleet.state(node.name).get("cordoned") == token:
-            self.fleet.change(node.name, cordoned="")
+        self.fleet.kill("uncordon-before", node.name)
+        with self.fleet.changing(node.name) as state:
+            if prior.get("cordoned") and state.get("cordoned") == token:
+                state["cordoned"] = ""
+                note(state, "uncordon", rollout=token.partition(":")[2])
+        self.fleet.kill("uncordon-after", node.name)
         return Drained("done")
 
 
-def hands(fleet: SimFleet, sleep: Callable[[float], None] | None = None) -> Hands:
-    """The doors of that fleet. Sleeping, and a little each look at the clock, moves the fleet's own time."""
+def hands(
+    fleet: SimFleet, sleep: Callable[[float], None] | None = None, clock: Callable[[], float] | None = None
+) -> Hands:
+    """The doors of that fleet. Sleeping, and a little each look at the clock, moves the fleet's own time.
 
-    def clock() -> float:
-        fleet.clock += 0.05
+    With `clock` its time is that one's.
+    """
+
+    def tell() -> float:
+        fleet.clock = fleet.clock + 0.05 if clock is None else clock()
         return fleet.clock
 
     def nap(seconds: float) -> None:
@@ -286,7 +332,7 @@ def hands(fleet: SimFleet, sleep: Callable[[float], None] | None = None) -> Hand
         drain=SimDrain(fleet),
         vendors={"acme": ACME},
         artifact=lambda name: Staged(name, f"/nowhere/{name}", "0" * 64, 1),
-        clock=clock,
+        clock=tell,
         now=lambda: NOW,
         sleep=sleep or nap,
     )

@@ -13,7 +13,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fleet.controller import Controller, seated
 from fleet.core.errors import FleetError
@@ -25,6 +28,7 @@ from fleet.inventory import open_inventory
 from fleet.inventory.rollouts import Rollouts
 from fleet.lab.simulated import SimFleet, hands
 from fleet.upgrade import Upgrade
+from tests.engine.counted import Counts, counted
 from tests.upgrade.killed import Death, MortalRollouts
 from tests.upgrade.simfleet import plan
 
@@ -43,16 +47,33 @@ class Hosted:
         self.inventory = open_inventory(url)
         self.store = Rollouts(self.inventory.database)
         self.processes: list[subprocess.Popen[str]] = []
+        self.plans: dict[str, Plan] = {}
+        self.nodes: dict[str, Node] = {}
+        self.limits: dict[str, str] = {}
 
-    def begin(self, names: list[str], rollout: str = "r-1", limits: dict[str, str] | None = None) -> Plan:
-        """A stored rollout of new nodes, driven by nobody."""
-        nodes: list[Node] = [self.fleet.add(name) for name in names]
+    def begin(
+        self,
+        names: list[str],
+        rollout: str = "r-1",
+        limits: dict[str, str] | None = None,
+        racks: int = 1,
+        faults: Sequence[str] = (),
+        **policy: Any,
+    ) -> Plan:
+        """A stored rollout of new nodes, driven by nobody. They stand in so many racks, by turns."""
+        nodes = [
+            replace(self.fleet.add(name, faults=list(faults)), rack=f"k{number % racks}")
+            for number, name in enumerate(names)
+        ]
+        self.nodes |= {node.name: node for node in nodes}
+        self.limits = limits or {"fleet": "50%"}
         self.inventory.add(nodes)
         self.inventory.record([self.fleet.facts(name) for name in names])
-        made = plan(self.fleet, nodes, limits=limits or {"fleet": "50%"}, max_failures="50%")
+        made = plan(self.fleet, nodes, limits=self.limits, **{"max_failures": "50%", **policy})
         upgrade = Upgrade(self.store, self.inventory, hands(self.fleet), EvidenceStore(self.folder / "evidence"))
         upgrade.start(rollout, made, "command", "sha256:m")
         upgrade.close()
+        self.plans[rollout] = made
         return made
 
     def controller(self, name: str, *death: str, protocol: str = PROTOCOL) -> subprocess.Popen[str]:
@@ -83,23 +104,20 @@ class Hosted:
             process.communicate()
         self.inventory.close()
 
-    def proven(self, names: list[str], rollout: str = "r-1") -> None:
-        """Every node done, nothing twice, nothing by a process that had been superseded: counted from the log."""
+    def proven(self, names: list[str], rollout: str = "r-1") -> Counts:
+        """Every node done; nothing lost, doubled, superseded, beyond a budget or out of its wave, by the nodes' log."""
+        counts = counted(self.fleet.log(), self.plans[rollout], self.nodes, self.limits)
+        assert not any(counts.numbers.values()), counts
         row = self.store.rollout(rollout)
         assert row.state == "done", (row.state, row.reason)
         states = {name: stored.task.state for name, stored in self.store.tasks(rollout).items()}
         assert states == dict.fromkeys(names, "done")
-        fences: dict[str, int] = {}
-        for node, what, fence in self.fleet.log():
-            assert fence == 0 or fence >= fences.get(node, 0), (node, what, fence)
-            fences[node] = max(fences.get(node, 0), fence)
         for name in names:
-            effects = self.fleet.effects(name)
-            assert len(effects) == len(set(effects)), (name, effects)
             state = self.fleet.state(name)
             assert state["installed"] == state["loaded"] == {"driver": "2.0"}
             assert state["boots"] == 1 and state["cordoned"] == ""
         assert self.store.claims() == {}
+        return counts
 
 
 def main(folder: str, url: str, kind: str, name: str, point: str = "", number: str = "0", how: str = "SIGKILL") -> None:
