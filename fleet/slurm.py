@@ -1,8 +1,9 @@
 """Drain by Slurm: `scontrol` and `sinfo --json`, as they behave in Slurm 22.05.
 
 Slurm keeps one reason text for a node, and a second drain overwrites the first one. So the state is read first, a
-node that is out for another reason is left alone, and only what still carries our token is resumed. Draining ends no
-job: the jobs are waited for until a deadline, then the node is given back and its turn comes later.
+node that is out for another reason is left alone, and only what still carries our token is resumed, or what Slurm
+itself has put down because of our reboot. Draining ends no job: the jobs are waited for until a deadline, then the
+node is given back and its turn comes later. A Slurm that cannot be asked says nothing about any node.
 https://slurm.schedmd.com/scontrol.html
 """
 
@@ -18,12 +19,15 @@ from typing import Any, TypeAlias
 from fleet.core.errors import FleetError
 from fleet.core.model import Json, Node
 from fleet.core.nodeset import expand
-from fleet.drain import Drained, ours
+from fleet.drain import Drained, marked, ours, outage, unreachable
 
 LABEL = "slurm_node"  # the label of a node whose NodeName in Slurm is not its name here
 RUNNING = frozenset({"IDLE", "ALLOCATED", "MIXED"})  # base states of a node that serves
 OUT = frozenset({"DRAIN", "FAIL", "DRAINED", "DRAINING"})  # flags; the last two only in releases before 21.08
 REBOOTING = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED", "REBOOT"})
+ABSENT = frozenset({"NOT_RESPONDING", "MAINT", "MAINTENANCE", "INVALID_REG"}) | REBOOTING  # no job starts there now
+# What slurmctld itself writes when a node goes away or comes back by surprise, as every reboot of ours is to it.
+BY_SLURM = ("Not responding", "Node unexpectedly rebooted")
 UNREACHABLE = ("Unable to contact slurm controller", "Connection refused", "timed out", "Zero Bytes were transmitted")
 DENIED = ("denied", "Invalid user id")
 NOT_DRAINED = "Invalid node state"
@@ -50,6 +54,11 @@ class SlurmNode:
     def out(self) -> bool:
         """Whether Slurm gives it no new jobs by somebody's word; 24.11 keeps the reason text after a resume."""
         return bool(self.flags & OUT)
+
+    @property
+    def absent(self) -> bool:
+        """Whether it serves nothing, for whatever reason. UNKNOWN, ERROR and words of later releases count."""
+        return self.out or bool(self.flags & ABSENT) or self.base not in RUNNING
 
 
 def parse_nodes(text: str) -> dict[str, SlurmNode] | None:
@@ -100,16 +109,28 @@ def unknown(name: str) -> Drained:
     return Drained("failed", f"slurm-unknown-node: Slurm has no node {name!r}", next_action=action)
 
 
+def described(node: SlurmNode) -> str:
+    """Its state and reason, for a person."""
+    return f"{node.state} in Slurm, {repr(node.reason) if node.reason else 'no reason given'}"
+
+
 def foreign(node: SlurmNode) -> Drained:
     """Somebody else has it out."""
-    said = f"{node.state} in Slurm, {node.reason!r}" if node.reason else f"{node.state} in Slurm, no reason given"
-    return Drained("failed", said, foreign=True, next_action=f"scontrol show node {node.name}")
+    return Drained("failed", described(node), foreign=True, next_action=f"scontrol show node {node.name}")
+
+
+def away(node: SlurmNode) -> str:
+    """Why it serves nothing, "" when it does or when a rollout of fleet has it out.
+
+    Without the DRAIN flag our token is what a resume left behind: whatever put the node down came later.
+    """
+    return described(node) if node.absent and not (node.out and marked(node.reason)) else ""
 
 
 def before_cordon(node: SlurmNode, token: str) -> Drained | None:
     """What is to be said about the cordon without acting; None = drain it now."""
     if node.out and ours(node.reason, token):
-        return Drained("done", "ours already", {"cordoned": True})
+        return Drained("done", "ours already", {"cordoned": True, "at": node.reason_at})
     if node.out or node.flags & REBOOTING or node.base not in RUNNING:
         return foreign(node)
     return None
@@ -137,12 +158,28 @@ def emptied(node: SlurmNode, jobs: Sequence[str], token: str, now: float, deadli
     return Drained("waiting", what)
 
 
-def before_resume(node: SlurmNode, token: str) -> Drained | None:
+def by_our_reboot(node: SlurmNode, token: str, cordoned_at: float) -> bool:
+    """Whether Slurm itself has put the node down, and did so after our cordon (epoch seconds, 0 = not known).
+
+    Slurm keeps our reason when it puts a drained node down. Its own words take the place of ours where the drain was
+    lifted, or the reason lost, while the node was away; words of before our cordon are of another absence.
+    """
+    if ours(node.reason, token):
+        return True
+    return node.reason.startswith(BY_SLURM) and 0 < cordoned_at <= node.reason_at
+
+
+def before_resume(node: SlurmNode, token: str, cordoned_at: float = 0.0) -> Drained | None:
     """What is to be said about giving it back without acting; None = resume it now."""
-    if not node.out:
+    if not node.out and node.base != "DOWN":
         return Drained("done", f"in service already ({node.state})")
-    if not ours(node.reason, token):
-        return Drained("done", f"left out of service, the reason is not ours: {node.reason!r}")
+    if not by_our_reboot(node, token, cordoned_at):
+        return Drained("done", f"left out of service, the reason is not ours: {described(node)}")
+    if node.flags & REBOOTING:
+        stop = f"wait for it, or scontrol cancel_reboot {node.name}"
+        return Drained(
+            "waiting", f"slurm-rebooting: somebody asked Slurm to reboot it ({node.state})", next_action=stop
+        )
     if "INVALID_REG" in node.flags:
         return Drained(
             "failed", "slurm-invalid-node: its slurmd registers less than slurm.conf promises",
@@ -176,35 +213,46 @@ class SlurmDrain:
         """See `drain_all`."""
         return self.drain_all([node], token)[node.name]
 
-    def uncordon(self, node: Node, token: str, prior: Mapping[str, Json]) -> Drained:  # noqa: ARG002
-        """See `uncordon_all`: what Slurm says now counts, not what it said before."""
-        return self.uncordon_all([node], token)[node.name]
+    def uncordon(self, node: Node, token: str, prior: Mapping[str, Json]) -> Drained:
+        """See `uncordon_all`."""
+        return self.uncordon_all([node], token, {node.name: prior})[node.name]
 
     def cordon_all(self, nodes: Sequence[Node], token: str) -> dict[str, Drained]:
-        """Drain with our token as the reason those that serve; `prior` is the state and reason they had."""
+        """Drain with our token as the reason those that serve; `prior` is the state and reason they had, and when."""
         return self._told(nodes, lambda known: self._cordon(known, token))
 
     def drain_all(self, nodes: Sequence[Node], token: str) -> dict[str, Drained]:
         """`done` for nodes without jobs, `waiting` or, after the deadline, `revisit` for the others."""
         return self._told(nodes, lambda known: self._emptied(known, token))
 
-    def uncordon_all(self, nodes: Sequence[Node], token: str) -> dict[str, Drained]:
-        """Resume those whose reason still carries our token."""
-        return self._told(nodes, lambda known: self._resume(known, token))
+    def uncordon_all(
+        self, nodes: Sequence[Node], token: str, priors: Mapping[str, Mapping[str, Json]] | None = None
+    ) -> dict[str, Drained]:
+        """Resume those whose reason still carries our token, or that Slurm has put down since our cordon."""
+        times = {name: at for name, prior in (priors or {}).items() if isinstance(at := prior.get("at"), int | float)}
+        since = {_theirs(node): float(times.get(node.name, 0.0)) for node in nodes}
+        return self._told(nodes, lambda known: self._resume(known, token, since))
+
+    def away(self, nodes: Sequence[Node]) -> dict[str, str]:
+        """A Census: one list of all nodes, however many are asked for."""
+        try:
+            found = self._read()
+        except FleetError as error:
+            raise unreachable("sinfo", f"{error.what} ({error.cause})", error.hint) from error
+        said = {node.name: away(found[name]) for node in nodes if (name := _theirs(node)) in found}
+        return {name: reason for name, reason in said.items() if reason}
 
     def _told(
         self, nodes: Sequence[Node], ask: Callable[[dict[str, SlurmNode]], dict[str, Drained]]
     ) -> dict[str, Drained]:
-        """By fleet's names. A controller that does not answer is waited for: the step's own limit ends that."""
-        names = {node.name: node.labels.get(LABEL, node.name) for node in nodes}
+        """By fleet's names. A Slurm that cannot be asked is waited for; how long is the step's affair."""
+        names = {node.name: _theirs(node) for node in nodes}
         try:
             found = self._read()
             said = ask({name: found[name] for name in names.values() if name in found})
         except FleetError as error:
-            if error.slug != "slurm-unreachable":
-                raise
-            lost = Drained("waiting", f"{error.slug}: {error.what} ({error.cause})", next_action=error.hint)
-            return dict.fromkeys(names, lost)
+            cause = f" ({error.cause})" if error.cause else ""
+            return dict.fromkeys(names, outage(f"{error.slug}: {error.what}{cause}", error.hint))
         return {name: said.get(theirs) or unknown(theirs) for name, theirs in names.items()}
 
     def _cordon(self, known: dict[str, SlurmNode], token: str) -> dict[str, Drained]:
@@ -217,7 +265,7 @@ class SlurmDrain:
             for name in todo:
                 now, was = after.get(name), known[name]
                 if now is not None and now.out and ours(now.reason, token):
-                    out[name] = Drained("done", "", {"cordoned": True, "state": was.state, "reason": was.reason})
+                    out[name] = Drained("done", "", _before(was, now))
                 elif now is not None and now.out:
                     out[name] = foreign(now)
                 else:
@@ -229,8 +277,8 @@ class SlurmDrain:
         now = self.clock()
         return {name: emptied(node, jobs.get(name, []), token, now, self.deadline_s) for name, node in known.items()}
 
-    def _resume(self, known: dict[str, SlurmNode], token: str) -> dict[str, Drained]:
-        said = {name: before_resume(node, token) for name, node in known.items()}
+    def _resume(self, known: dict[str, SlurmNode], token: str, since: Mapping[str, float]) -> dict[str, Drained]:
+        said = {name: before_resume(node, token, since[name]) for name, node in known.items()}
         todo = [name for name, answer in said.items() if answer is None]
         out = {name: answer for name, answer in said.items() if answer is not None}
         if todo and self._update(todo, "state=resume"):
@@ -244,8 +292,10 @@ class SlurmDrain:
             if name in out:
                 continue
             out[name] = _not_changed("Slurm took the resume but does not show it") if now is None else Drained("done")
-            if now is not None and now.out:
-                out[name] = before_resume(now, token) or _not_changed(f"still {now.state} after the resume")
+            if now is not None and (now.out or now.base == "DOWN"):
+                out[name] = before_resume(now, token, since[name]) or _not_changed(
+                    f"still {now.state} after the resume"
+                )
         return out
 
     def _read(self) -> dict[str, SlurmNode]:
@@ -293,16 +343,29 @@ class SlurmDrain:
         return rc, out, complaint.strip()
 
 
+def _theirs(node: Node) -> str:
+    """What Slurm calls it."""
+    return node.labels.get(LABEL, node.name)
+
+
+def _before(was: SlurmNode, now: SlurmNode) -> dict[str, Json]:
+    """What to keep of a node that we have just drained: how it was, and since when it is ours by Slurm's clock."""
+    return {"cordoned": True, "state": was.state, "reason": was.reason, "at": now.reason_at}
+
+
 def _trouble(command: str, complaint: str, rc: int) -> FleetError:
     if any(mark in complaint for mark in UNREACHABLE):
         return _unreachable(complaint)
+    if any(mark in complaint for mark in DENIED):
+        hint = "let the controller's user see all of Slurm: PrivateData, or make it a Slurm operator"
+        return FleetError(f"{command} is denied", cause=complaint, hint=hint, slug="slurm-denied")
     return FleetError(f"{command} failed", cause=complaint or f"exit status {rc}", hint=command, slug="slurm-failed")
 
 
 def _not_changed(said: str) -> Drained:
     if any(mark in said for mark in DENIED):
         action = "make the controller's user a Slurm operator: sacctmgr modify user NAME set adminlevel=operator"
-        return Drained("failed", f"slurm-denied: {said}", next_action=action)
+        return outage(f"slurm-denied: {said}", action)
     return Drained("failed", f"slurm-failed: {said}", next_action="scontrol show node; slurmctld's log")
 
 
