@@ -16,6 +16,7 @@ from fleet.core.model import SICK, Facts, Hold, Json, Lifecycle, Node, digest
 from fleet.core.nodeset import fold, natural
 from fleet.inventory import rows
 from fleet.inventory.database import Database, chunks, upsert
+from fleet.inventory.history import with_plan
 from fleet.inventory.tables import nodes as tables
 from fleet.inventory.tables import table
 
@@ -284,9 +285,10 @@ class Inventory:
                 raise NotFound(f"no baseline is called {name!r}", hint="fleet stack list")
 
     def audit(self, who: str, what: str, at: str, detail: Mapping[str, Json] | None = None) -> None:
-        """Add a line to the audit log."""
+        """Add a line to the audit log. One that names a rollout names its plan too."""
         with self.database.writing() as connection:
-            connection.execute(insert(AUDIT_LOG), [{"at": at, "who": who, "what": what, "detail": dict(detail or {})}])
+            row = {"at": at, "who": who, "what": what, "detail": with_plan(connection, detail or {})}
+            connection.execute(insert(AUDIT_LOG), [row])
 
     def audit_log(self, limit: int = 1000) -> list[LogEntry]:
         """The newest lines of the audit log, newest first."""
