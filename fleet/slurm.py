@@ -252,7 +252,7 @@ class SlurmDrain:
             said = ask({name: found[name] for name in names.values() if name in found})
         except FleetError as error:
             cause = f" ({error.cause})" if error.cause else ""
-            return dict.fromkeys(names, outage(f"{error.slug}: {error.what}{cause}", error.hint))
+            return dict.fromkeys(names, outage(f"{error.slug}: {error.what}{cause}", error.hint or "sinfo; squeue"))
         return {name: said.get(theirs) or unknown(theirs) for name, theirs in names.items()}
 
     def _cordon(self, known: dict[str, SlurmNode], token: str) -> dict[str, Drained]:

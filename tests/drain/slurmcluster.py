@@ -16,7 +16,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.postgresql import started
@@ -118,6 +118,18 @@ class Cluster:
         self.until(true, what)
         self.kill(node)  # with -b it would say at each registration that it has just booted
         self.start_node(node)
+
+    @contextlib.contextmanager
+    def impatient(self, seconds: int) -> Iterator[None]:
+        """Slurm holds a node for dead after so many seconds without an answer."""
+        text = self.config.read_text()
+        self.config.write_text(text.replace("SlurmdTimeout=300", f"SlurmdTimeout={seconds}"))
+        self.must("scontrol", "reconfigure")
+        try:
+            yield
+        finally:
+            self.config.write_text(text)
+            self.must("scontrol", "reconfigure")
 
     def kill(self, name: str) -> None:
         """What a crash of that daemon looks like."""

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from fleet.core.errors import FleetError
 from fleet.core.model import Node
-from fleet.drain import BatchDrain, Drained
+from fleet.drain import BatchDrain, Census, Drained
 from fleet.slurm import LABEL, SlurmDrain, run_program
 from tests.drain.slurmcluster import NODES, Cluster, end_rest, left_behind, sweep
 from tests.postgresql import started
@@ -29,8 +30,10 @@ class Counted:
 
     def __init__(self) -> None:
         self.updates: list[str] = []
+        self.calls = 0
 
     def __call__(self, argv: Sequence[str], extra: Mapping[str, str], timeout_s: float) -> tuple[int, str, str]:
+        self.calls += 1
         if argv[1] == "update":
             self.updates.append(" ".join(argv[2:]))
         return run_program(argv, extra, timeout_s)
@@ -69,7 +72,9 @@ def test_drain_waits_for_the_job_and_gives_back(cluster: Cluster) -> None:
     [node] = nodes("n01")
     job = cluster.job("n01")
     said = drain.cordon(node, TOKEN)
-    assert said.state == "done" and said.prior == {"cordoned": True, "state": "MIXED", "reason": ""}
+    at = said.prior["at"]
+    assert said.state == "done" and said.prior == {"cordoned": True, "state": "MIXED", "reason": "", "at": at}
+    assert isinstance(at, float) and abs(at - time.time()) < 60
     assert cluster.states()["n01"] == "draining" and cluster.reason("n01") == TOKEN
     waiting = drain.drain(node, TOKEN)
     assert waiting.state == "waiting" and job in waiting.reason
@@ -214,6 +219,45 @@ def test_a_node_that_slurm_holds_for_dead(cluster: Cluster) -> None:
     cluster.until(lambda: cluster.states()["n06"] == "idle", "it serves again")
 
 
+def test_nodes_that_slurm_puts_down_while_they_reboot(cluster: Cluster) -> None:
+    """ReturnToService=0: a node that was away too long stays down until it is resumed, by whoever has it out."""
+    drain = adapter(cluster)
+    names = ("n01", "n02", "n03")
+    priors = {name: said.prior for name, said in drain.cordon_all(nodes(*names), TOKEN).items()}
+    time.sleep(1.1)  # Slurm counts whole seconds
+    with cluster.impatient(3):
+        for name in (*names, "n04"):
+            cluster.kill(name)
+        dead = "DOWN+DRAIN+NOT_RESPONDING"
+        cluster.until(lambda: {cluster.full_state(n) for n in names} == {dead}, "all are held for dead")
+        cluster.until(lambda: cluster.full_state("n04").startswith("DOWN"), "the one that is not ours too")
+        assert {cluster.reason(n) for n in names} == {TOKEN} and cluster.reason("n04") == "Not responding"
+        assert set(drain.away(nodes(*NODES))) == {"n04"}  # the others are away by our will
+        said = drain.uncordon_all(nodes(*names), TOKEN, priors)
+        assert {(one.state, one.outage) for one in said.values()} == {("waiting", False)}
+        assert all(one.reason.startswith("slurm-no-slurmd") for one in said.values())
+    cluster.must("scontrol", "update", "nodename=n02", "state=resume")  # somebody lifts our drain: it is not there
+    cluster.must("scontrol", "update", "nodename=n03", "state=drain", "reason=fan failed")
+    time.sleep(2)
+    for name in (*names, "n04"):
+        cluster.start_node(name, rebooted=True)
+    cluster.until(lambda: cluster.reason("n02") == "Node unexpectedly rebooted", "n02 is down by Slurm's own word")
+    for name in (*names, "n04"):
+        cluster.until(lambda name=name: "NOT" not in cluster.full_state(name), "Slurm sees it again")  # type: ignore[misc]
+        cluster.kill(name)  # with -b it would say at each registration that it has just booted
+        cluster.start_node(name)
+    assert cluster.full_state("n02") == cluster.full_state("n04") == "DOWN"
+
+    left = drain.uncordon_all(nodes("n02"), TOKEN)["n02"]
+    assert left.state == "done" and "not ours" in left.reason and cluster.full_state("n02") == "DOWN"
+    given = {name: asked(lambda n=name: drain.uncordon_all(nodes(n), TOKEN, priors)[n], "done") for name in names}  # type: ignore[misc]
+    assert "fan failed" in given["n03"].reason
+    cluster.until(lambda: {cluster.states("")[n] for n in ("n01", "n02")} == {"idle"}, "both serve again")
+    assert (cluster.full_state("n03"), cluster.reason("n03")) == ("DOWN+DRAIN", "fan failed")
+    assert cluster.full_state("n04") == "DOWN"  # never ours
+    cluster.job("n01", "n02")
+
+
 def test_a_node_that_lost_a_card_stays_drained(cluster: Cluster) -> None:
     drain = adapter(cluster)
     drain.cordon_all(nodes("n06"), TOKEN)
@@ -252,14 +296,44 @@ def test_no_controller_is_a_reason_of_its_own_and_waited_for(cluster: Cluster) -
     drain.cordon_all(nodes("n01"), TOKEN)
     cluster.kill("slurmctld")
     try:
-        for ask in (drain.cordon_all, drain.uncordon_all):
+        for ask in (drain.cordon_all, drain.drain_all, drain.uncordon_all):
             said = ask(nodes("n01", "n02"), TOKEN)
-            assert {one.state for one in said.values()} == {"waiting"}
+            assert {(one.state, one.outage) for one in said.values()} == {("waiting", True)}
             assert said["n02"].reason.startswith("slurm-unreachable") and "slurmctld" in said["n02"].next_action
+        with pytest.raises(FleetError) as caught:
+            drain.away(nodes("n01"))
+        assert caught.value.slug == "scheduler-unreachable" and "sinfo" in caught.value.what and caught.value.hint
     finally:
         cluster.start_controller()
     assert asked(lambda: drain.uncordon_all(nodes("n01"), TOKEN)["n01"], "done")
     cluster.until(lambda: cluster.states()["n01"] == "idle", "it serves again")
+
+
+def test_the_census_names_who_serves_nothing_and_is_not_ours(cluster: Cluster) -> None:
+    run = Counted()
+    drain = adapter(cluster, run)
+    assert isinstance(drain, Census)
+    assert drain.away(nodes(*NODES)) == {}
+    job = cluster.job("n02")
+    cluster.must("scontrol", "update", "nodename=n01", "state=drain", "reason=bad DIMM, ticket 41")
+    cluster.must("scontrol", "update", "nodename=n02", "state=drain", "reason=fan failed")  # its job still runs
+    cluster.must("scontrol", "update", "nodename=n03", "state=down", "reason=PSU")
+    cluster.must("scontrol", "update", "nodename=n04", "state=fail", "reason=wobbles")
+    drain.cordon_all(nodes("n05"), TOKEN)
+    drain.cordon_all(nodes("n06"), "fleet:r-71:firmware")
+    cluster.must("scontrol", "create", "reservation", "reservationname=window", "flags=maint,ignore_jobs", "user=root",
+                 "nodes=n07", "starttime=now", "duration=10")  # fmt: skip
+    try:
+        cluster.until(lambda: "MAINT" in cluster.full_state("n07"), "the window has begun")
+        run.calls = 0
+        said = drain.away([Node("gpu-a", "127.0.0.1", labels={LABEL: "n01"}), *nodes(*NODES[1:], "n99")])
+    finally:
+        cluster.must("scontrol", "delete", "reservationname=window")
+    assert run.calls == 1 and set(said) == {"gpu-a", "n02", "n03", "n04", "n07"}, said
+    assert "bad DIMM, ticket 41" in said["gpu-a"] and "MIXED+DRAIN" in said["n02"] and "PSU" in said["n03"]
+    assert "MAINT" in said["n07"]
+    cluster.cancel(job)
+    drain.uncordon_all(nodes("n06"), "fleet:r-71")
 
 
 def test_a_killed_test_run_leaves_nothing() -> None:
