@@ -43,13 +43,19 @@ class Settings:
     drain_deadline: int = 3600  # how long running jobs are waited for
     drain_command: str = ""  # run on the controller with NODE, ACTION in its environment
     undrain_command: str = ""
+    census_command: str = ""  # prints `NODE REASON` for each node that serves nothing
     scontrol_path: str = "scontrol"  # sinfo and squeue lie beside it
     slurm_conf: str = ""  # where it is not Slurm's default
     kubeconfig: str = ""  # a file; default as for kubectl, or the service account of the pod that fleet runs in
     kube_context: str = ""
     drain_unmanaged_pods: bool = False  # evict pods that no controller would make again
     drain_emptydir: bool = False  # evict pods whose emptyDir volumes would be lost
+    drain_wait_selector: str = ""  # labels of pods that are let run to their end before any is evicted
     power_command: str = ""  # run with NODE, ACTION=on|off|cycle|status in its environment
+    notify_url: str = ""  # where events are posted; file:///path names a file that holds the address
+    notify_events: tuple[str, ...] = ()  # kinds, such as node.failed, or node for all of them; default all
+    notify_secret_file: str = ""  # holds the key that events are signed with
+    metrics_file: str = ""  # kept up to date for the node exporter's textfile collector
     operator: str = ""  # who is recorded in the audit log; default the login name
 
     @property

@@ -92,6 +92,10 @@ def opened(ctx: click.Context) -> Iterator[tuple[Settings, Inventory]]:
     in_force = settings(ctx)
     inventory = open_inventory(in_force.database)
     try:
+        if in_force.notify_url:
+            from fleet.inventory.outbox import subscribe
+
+            subscribe(inventory.database, in_force.notify_events)
         yield in_force, inventory
     finally:
         inventory.close()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
+from fleet.core.errors import BadInput
 from fleet.core.model import Json, canonical, digest
 from fleet.core.nodeset import fold
 from fleet.core.rollout import NodeTask
@@ -53,7 +54,17 @@ class Depth:
 
 
 def subscribe(database: Database, kinds: Collection[str]) -> None:
-    """Have events of those kinds written by the transactions of `database`. `node` stands for all `node.…`."""
+    """Have events of those kinds written by the transactions of `database`. `node` stands for all `node.…`.
+
+    No kind means all of them. BadInput for one that is not known.
+    """
+    families = {kind.partition(".")[0] for kind in KINDS}
+    for kind in kinds:
+        if kind not in KINDS and kind not in families:
+            raise BadInput(
+                f"setting 'notify_events' cannot be {kind[:80]!r}", hint=f"it is some of {', '.join(KINDS)}",
+                slug="bad-setting",
+            )  # fmt: skip
     wanted = frozenset(k for k in KINDS if not kinds or k in kinds or k.partition(".")[0] in kinds)
     database.write_engine.update_execution_options(**{_SUBSCRIBED: wanted})
 
