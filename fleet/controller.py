@@ -170,7 +170,7 @@ class Controller:
         round_s: float = ROUND_S,
         done: Callable[[str], None] = lambda _: None,
         say: Callable[[str], None] = lambda _: None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store = store
         self.engine = engine

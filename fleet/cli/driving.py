@@ -92,9 +92,19 @@ def drain_of(settings: Settings) -> Drain:
             return NoDrain()
 
 
+def steady(tell: Callable[[], float], ticks: Callable[[], float] = time.monotonic) -> Callable[[], float]:
+    """A clock that `tell` sets once and that only `ticks` move on, both in seconds.
+
+    A jump of the time of day, forward or back, makes no running step late and no pause long.
+    """
+    ahead = tell() - ticks()
+    return lambda: ahead + ticks()
+
+
 def hands_of(settings: Settings, inventory: Inventory, transport: Transport) -> Hands:
     """Every door that a step goes through, as the settings say."""
     import drivers
+    from fleet.inventory.rollouts import Rollouts
     from fleet.planning import artifacts
     from fleet.playbook import AnsiblePlaybook, Staged
     from fleet.power import HookPower, NoPower, run_hook
@@ -118,7 +128,7 @@ def hands_of(settings: Settings, inventory: Inventory, transport: Transport) -> 
         drain=drain_of(settings),
         vendors=drivers.vendors(settings.vendor_path),
         artifact=artifact,
-        clock=time.time,
+        clock=steady(Rollouts(inventory.database).clock),  # the one that all controllers share
         now=now,
         sleep=time.sleep,
         sudo=settings.sudo,
