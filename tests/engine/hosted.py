@@ -2,7 +2,9 @@
 
 `python -m tests.engine.hosted FOLDER URL ENGINE NAME [POINT N [SIGNAL]]`: ENGINE is `dbos` or `leases`; at the Nth time
 that POINT is reached (what `tests.upgrade.killed` and the simulated fleet report) the process gets SIGNAL (SIGKILL).
-FLEET_TEST_PROTOCOL stands for another release. It ends by SIGTERM, or when no rollout is unfinished.
+FLEET_TEST_PROTOCOL stands for another release. FLEET_TEST_CLOCK names a file with the seconds that the clock of this
+host is ahead, which may change at any moment; steps then go by a real clock. It ends by SIGTERM, or when no rollout is
+unfinished.
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fleet.cli.driving import steady
 from fleet.controller import Controller, seated
 from fleet.core.errors import FleetError
 from fleet.core.model import Node, Plan
@@ -32,6 +35,7 @@ from tests.engine.counted import Counts, counted
 from tests.upgrade.killed import Death, MortalRollouts
 from tests.upgrade.simfleet import plan
 
+Making = Callable[[str, str], "Hosted"]
 ROOT = Path(__file__).parents[2]
 TTL_S = 4.0
 
@@ -76,10 +80,14 @@ class Hosted:
         self.plans[rollout] = made
         return made
 
-    def controller(self, name: str, *death: str, protocol: str = PROTOCOL) -> subprocess.Popen[str]:
-        """Another process that hosts the engine."""
+    def controller(
+        self, name: str, *death: str, protocol: str = PROTOCOL, clock: Path | None = None
+    ) -> subprocess.Popen[str]:
+        """Another process that hosts the engine. `clock` is a file with the seconds that its host's clock is ahead."""
         argv = [sys.executable, "-m", "tests.engine.hosted", str(self.folder), self.url, self.engine, name, *death]
         env = {**os.environ, "FLEET_TEST_PROTOCOL": protocol}
+        if clock is not None:
+            env["FLEET_TEST_CLOCK"] = str(clock)
         process = subprocess.Popen(
             argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )  # fmt: skip
@@ -120,19 +128,47 @@ class Hosted:
         return counts
 
 
+def until(what: Callable[[], bool], limit_s: float = 120) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + limit_s
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+class Wall:
+    """The time of day of a host whose clock is set by whoever writes the file."""
+
+    def __init__(self, file: str) -> None:
+        self.file = Path(file) if file else None
+
+    def __call__(self) -> float:
+        return time.time() + (float(self.file.read_text()) if self.file else 0.0)
+
+
+class ClockedRollouts(MortalRollouts):
+    """A store that goes by such a clock where it would go by the host's."""
+
+    wall: Wall
+
+    def clock(self) -> float:
+        return self.wall() if self.database.dialect == "sqlite" else super().clock()
+
+
 def main(folder: str, url: str, kind: str, name: str, point: str = "", number: str = "0", how: str = "SIGKILL") -> None:
     """Host the engine until SIGTERM or the end of all rollouts."""
     protocol = os.environ["FLEET_TEST_PROTOCOL"]
     death = Death(point, int(number), signal.Signals[how])
     fleet = SimFleet(Path(folder) / "fleet", death)
     inventory = open_inventory(url)
-    store = MortalRollouts(inventory.database)
-    store.death = death
+    store = ClockedRollouts(inventory.database)
+    store.death, store.wall = death, Wall(os.environ.get("FLEET_TEST_CLOCK", ""))
     evidence = EvidenceStore(Path(folder) / "evidence")
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    doors = hands(fleet) if store.wall.file is None else hands(fleet, lambda _: time.sleep(0.05), steady(store.clock))
     upgrade = Upgrade(
-        store, inventory, hands(fleet), evidence, origin="lab", operator="tester", parallel=2, poll_s=0.05
+        store, inventory, doors, evidence, origin="lab", operator="tester", parallel=2, poll_s=0.05
     )  # fmt: skip
     with seated(store, name, stop, single=url.startswith("sqlite"), protocol=protocol, ttl_s=TTL_S):
         engine: Engine

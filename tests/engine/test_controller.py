@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,27 +30,11 @@ from fleet.engine.leases import LeaseEngine
 from fleet.inventory import open_inventory
 from fleet.inventory.rollouts import Lease, Rollouts
 from tests.engine.contract import sqlite_url
-from tests.engine.hosted import ROOT, Hosted
+from tests.engine.hosted import ROOT, Hosted, Making, until
 from tests.postgresql import Server
 
 NAMES = ["n0", "n1", "n2", "n3"]
 NOW = "2031-05-01T08:00:00Z"
-Making = Callable[[str, str], Hosted]
-
-
-@pytest.fixture
-def making(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Making]:
-    """(engine, database) -> a site whose controllers are ended with the test."""
-    made: list[Hosted] = []
-
-    def make(engine: str, database: str) -> Hosted:
-        url = sqlite_url(tmp_path) if database == "sqlite" else request.getfixturevalue("postgresql_url")
-        made.append(Hosted(tmp_path, url, engine))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
 
 
 def killed(host: Hosted, name: str, point: str, number: str) -> None:
@@ -320,11 +304,3 @@ def test_the_command_runs_until_it_is_told_to_stop(tmp_path: Path) -> None:
         service.kill()
         service.communicate()
     assert run("controller", "list", "-o", "name").stdout == ""
-
-
-def until(what: Callable[[], bool], limit_s: float = 120) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + limit_s
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.05)
