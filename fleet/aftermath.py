@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from fleet import __version__
 from fleet.core.model import Json, Lifecycle
 from fleet.core.plan import start_digest
-from fleet.core.rollout import NodeTask
+from fleet.core.rollout import NodeTask, waits_for_person
 from fleet.inventory.rollouts import Result, Stored
 from fleet.step import Act, Did
+
+__all__ = ["Running", "anew", "evidence_of", "lifecycle", "result_of", "waits_for_person"]
 
 
 @dataclass
@@ -24,11 +26,6 @@ class Running:
     future: Future[dict[str, Did]]
 
 
-def waits_for_person(task: NodeTask) -> bool:
-    """Whether the node keeps its place in the budgets until somebody has acted."""
-    return task.state == "held" and task.reason.startswith(("hands:", "ambiguous:"))
-
-
 def lifecycle(stored: Stored) -> Lifecycle:
     """The lifecycle state that a node has once its part is over."""
     task, prior = stored.task, str(stored.prior.get("lifecycle") or "ready")
@@ -38,6 +35,12 @@ def lifecycle(stored: Stored) -> Lifecycle:
     if task.state == "done" and prior in ("broken", "maintenance"):
         return "ready"
     return prior  # type: ignore[return-value]  # it was one when it was stored
+
+
+def anew(stored: Stored, lifecycle: Lifecycle) -> dict[str, Json]:
+    """What is kept of a node that begins: what it is now, and which cards it had when it was first looked at."""
+    lasting = {key: value for key, value in stored.prior.items() if key not in ("drain", "lifecycle")}
+    return {**lasting, "lifecycle": lifecycle}
 
 
 def result_of(run: Running, name: str, did: Did, task: NodeTask, output: str) -> Result:

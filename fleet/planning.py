@@ -134,11 +134,12 @@ class Planner:
         baselines: Sequence[drift.Baseline],
         now: str,
         strategy: str = "validated",
+        inventory: Iterable[Node] = (),
     ) -> Plan:
-        """The plan for those nodes as the inventory knows them."""
+        """The plan for those nodes as the inventory knows them; `inventory` is all of it."""
         wanted = policy_of(self.settings, strategy)
         candidates = [self._candidate(node, facts.get(node.name), policy, baselines, wanted) for node in nodes]
-        return make(candidates, self.vendors, self.store.has, policy, self.matrix.digest, now)
+        return make(candidates, self.vendors, self.store.has, policy, self.matrix.digest, now, inventory)
 
     def _candidate(
         self, node: Node, facts: Facts | None, policy: PlanPolicy, baselines: Sequence[drift.Baseline], wanted: Policy

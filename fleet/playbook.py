@@ -72,6 +72,7 @@ class Play:
     arguments: Mapping[str, Json] = field(default_factory=dict)
     now: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     limit_s: int = 900
+    cut: Callable[[], bool] = lambda: False  # asked every few seconds: whether to leave it where it stands
 
 
 @dataclass(frozen=True)
@@ -247,6 +248,7 @@ class AnsiblePlaybook:
             event_handler=listener.event,
             quiet=True,
             timeout=play.limit_s + 120,
+            cancel_callback=play.cut,
             rotate_artifacts=1,
         )
         return str(result.status)

@@ -7,6 +7,7 @@ itself runs under fleet-run on the node, which attaches a second start to the fi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -48,9 +49,16 @@ echo asked
 _REBOOT = "(trap '' HUP; sleep 1; reboot || systemctl reboot || shutdown -r now) </dev/null >/dev/null 2>&1 &"
 
 
+class Cut(Exception):  # no error: a person has said stop
+    """The step was left where it stood; what it came to is not known."""
+
+
 @dataclass(frozen=True)
 class Hands:
-    """Every door that an acting step goes through. `look` probes; `now` gives ISO 8601; `sudo` as for probes."""
+    """Every door that an acting step goes through. `look` probes; `now` gives ISO 8601; `sudo` as for probes.
+
+    `clock` is seconds since the epoch, `elapsed` seconds that no one can set: what a step waits for is measured by it.
+    """
 
     look: Callable[[Sequence[Node]], Iterator[Probed]]
     transport: Transport
@@ -63,6 +71,7 @@ class Hands:
     now: Callable[[], str]
     sleep: Callable[[float], None]
     sudo: bool = True
+    elapsed: Callable[[], float] = time.monotonic
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,7 @@ class Act:
     subjects: Mapping[str, Subject]
     rollout: str
     fence: int
+    cut: Callable[[], bool] = lambda: False
 
     @property
     def step(self) -> Step:
@@ -114,16 +124,17 @@ class Act:
 
 
 def do(hands: Hands, act: Act) -> dict[str, Did]:
-    """Do the step: a result for each node. Never raises for what a node or a tool does."""
+    """Do the step: a result for each node. Never raises for what a node or a tool does; Cut when it was cut off."""
     results: dict[str, Did] = {}
     left = dict(act.subjects)
     priors: dict[str, Mapping[str, Json]] = {}
     looked: dict[str, Probed] = {}
     try:
-        if act.move.direction == "forward" and act.move.cursor == 0:
+        if act.move.direction in ("forward", "return") and act.move.cursor == 0:
             for name, seen in _look(hands, left.values()).items():
                 looked[name] = seen
-                refused = may_begin(seen, {left[name].start, *left[name].given})
+                start = (left[name].start,) if act.move.direction == "forward" else ()
+                refused = may_begin(seen, {*start, *left[name].given})
                 if refused is not None:
                     results[name] = Did(refused, seen)
                 elif seen.facts is not None:
@@ -136,6 +147,8 @@ def do(hands: Hands, act: Act) -> dict[str, Did]:
     except FleetError as error:
         for name in act.subjects:
             results.setdefault(name, Did(_told(error), looked.get(name)))
+    if act.cut():
+        raise Cut
     for name in act.subjects:
         results.setdefault(name, Did(Outcome("ambiguous", "the step gave no result for this node")))
     return results
@@ -167,6 +180,13 @@ def _phase(hands: Hands, act: Act) -> dict[str, Did]:
             return _change(hands, act)
 
 
+def _nap(hands: Hands, act: Act) -> None:
+    """Wait a little between two looks."""
+    if act.cut():
+        raise Cut
+    hands.sleep(POLL_S)
+
+
 # --- looking --------------------------------------------------------------------------------------------------------
 
 
@@ -180,7 +200,7 @@ def _look(hands: Hands, subjects: Iterable[Subject]) -> dict[str, Probed]:
 def _wait_idle(hands: Hands, act: Act) -> dict[str, Did]:
     """Wait until nothing of ours runs on the nodes; those that do not get there."""
     pending = {name: subject.node for name, subject in act.subjects.items()}
-    deadline = hands.clock() + act.step.limit_s
+    deadline = hands.elapsed() + act.step.limit_s
     why = dict.fromkeys(pending, "the node did not answer")
     while pending:
         for answer in sweep(hands.transport, list(pending.values()), _RUNNING, timeout_s=30, sudo=hands.sudo):
@@ -191,9 +211,9 @@ def _wait_idle(hands: Hands, act: Act) -> dict[str, Did]:
                     why[answer.name] = f"{answer.stdout.decode(errors='replace').strip()} still runs on the node"
             elif answer.detail:
                 why[answer.name] = answer.detail
-        if not pending or hands.clock() >= deadline:
+        if not pending or hands.elapsed() >= deadline:
             break
-        hands.sleep(POLL_S)
+        _nap(hands, act)
     return {name: Did(Outcome("ambiguous", why[name])) for name in pending}
 
 
@@ -226,9 +246,11 @@ def _play(hands: Hands, act: Act) -> dict[str, Played]:
         vendor=act.vendor, phase=step.phase, rollout=act.rollout, step=act.step_id, fence=act.fence,
         effect=step.effect, changes=step.changes, artifacts=tuple(hands.artifact(name) for name in step.artifacts),
         arguments={"activation": step.activation, **step.arguments},
-        now={name: subject.now for name, subject in act.subjects.items()}, limit_s=step.limit_s,
+        now={name: subject.now for name, subject in act.subjects.items()}, limit_s=step.limit_s, cut=act.cut,
     )  # fmt: skip
     played = hands.playbook.run(play, [subject.node for subject in act.subjects.values()])
+    if act.cut():
+        raise Cut
     return {
         name: played.get(name, Played(False, "the playbook did not come to it", lost=True)) for name in act.subjects
     }
@@ -263,18 +285,23 @@ def _drain(hands: Hands, act: Act) -> dict[str, Did]:
     """A step that the scheduler does, for all nodes in one call where it can."""
     phase, drain, subjects = act.step.phase, hands.drain, act.subjects
     if isinstance(drain, BatchDrain):
-        ask = {"cordon": drain.cordon_all, "drain": drain.drain_all, "uncordon": drain.uncordon_all}[phase]
-        said = ask([subject.node for subject in subjects.values()], act.token)
+        nodes = [subject.node for subject in subjects.values()]
+        if phase == "uncordon":
+            said = drain.uncordon_all(nodes, act.token, {name: _cordon_of(s) for name, s in subjects.items()})
+        else:
+            said = (drain.cordon_all if phase == "cordon" else drain.drain_all)(nodes, act.token)
     elif phase == "uncordon":
-        before = {name: subject.prior.get("drain") for name, subject in subjects.items()}
-        said = {
-            name: drain.uncordon(subject.node, act.token, prior if isinstance(prior := before[name], dict) else {})
-            for name, subject in subjects.items()
-        }
+        said = {name: drain.uncordon(s.node, act.token, _cordon_of(s)) for name, s in subjects.items()}
     else:
         one = drain.cordon if phase == "cordon" else drain.drain
         said = {name: one(subject.node, act.token) for name, subject in subjects.items()}
     return {name: _drained(phase, said[name], subject) for name, subject in subjects.items() if name in said}
+
+
+def _cordon_of(subject: Subject) -> Mapping[str, Json]:
+    """What its cordon gave to be kept."""
+    prior = subject.prior.get("drain")
+    return prior if isinstance(prior, dict) else {}
 
 
 def _drained(phase: str, said: Drained, subject: Subject) -> Did:
@@ -289,7 +316,8 @@ def _drained(phase: str, said: Drained, subject: Subject) -> Did:
         return Did(Outcome("failed", f"revisit: {said.reason}", "operator", later))
     reason = said.reason if said.state != "done" else ""
     owner = "operator" if said.next_action else ""
-    return Did(Outcome(said.state, reason, owner, said.next_action), prior=prior, output=said.reason)
+    outcome = Outcome(said.state, reason, owner, said.next_action, outage=said.outage)
+    return Did(outcome, prior=prior, output=said.reason)
 
 
 # --- starting again -------------------------------------------------------------------------------------------------
@@ -302,7 +330,7 @@ def _reboot(hands: Hands, act: Act) -> dict[str, Did]:
     results: dict[str, Did] = {}
     pending = dict(act.subjects)
     asked: set[str] = set()
-    deadline = hands.clock() + step.limit_s
+    deadline = hands.elapsed() + step.limit_s
     boots = {name: subject.boot_id for name, subject in pending.items()}
     last = dict.fromkeys(pending, "it does not answer")
     while pending:
@@ -333,10 +361,10 @@ def _reboot(hands: Hands, act: Act) -> dict[str, Did]:
             except FleetError as error:  # of this node alone: the others of the chunk go on
                 results[name] = Did(_told(error))
                 del pending[name]
-        if hands.clock() >= deadline:
+        if hands.elapsed() >= deadline:
             break
         if pending:
-            hands.sleep(POLL_S)
+            _nap(hands, act)
     for name in pending:
         reason = f"no-return: not back within {step.limit_s} s: {last[name]}"
         results[name] = Did(Outcome("failed", reason, "hardware", f"look at the console of {name}"))
@@ -378,7 +406,7 @@ def _verify(hands: Hands, act: Act) -> dict[str, Did]:
                 results[name] = Did(_failed(one), output=one.transcript)
     left = {name: subject for name, subject in act.subjects.items() if name not in results}
     settle = act.step.arguments.get("settle_s")
-    began = hands.clock()
+    began = hands.elapsed()
     patience = float(settle) if isinstance(settle, int | float) else SETTLE_S
     while left:
         for name, seen in _look(hands, left.values()).items():
@@ -393,9 +421,9 @@ def _verify(hands: Hands, act: Act) -> dict[str, Did]:
             for seen in (results[name].probed for name in left)
         )
         left = {name: subject for name, subject in left.items() if results[name].outcome.result != "done"}
-        if not left or hands.clock() - began >= (act.step.limit_s if not_ready else min(patience, act.step.limit_s)):
+        if not left or hands.elapsed() - began >= (act.step.limit_s if not_ready else min(patience, act.step.limit_s)):
             break
-        hands.sleep(POLL_S)
+        _nap(hands, act)
     return results
 
 

@@ -9,39 +9,47 @@ takes up (see `fleet.step`).
 from __future__ import annotations
 
 import contextlib
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from fleet.aftermath import Running, evidence_of, lifecycle, result_of, waits_for_person
+from fleet import gate
+from fleet.aftermath import Running, anew, evidence_of, lifecycle, result_of, waits_for_person
 from fleet.core.budget import Limit, Verdict, unavailable
 from fleet.core.errors import FleetError
 from fleet.core.model import Facts, Json, Lifecycle, Node, Plan
 from fleet.core.nodeset import fold
-from fleet.core.plan import same_tables
+from fleet.core.plan import cell_of, same_tables
 from fleet.core.rollout import (
     Begin,
     Change,
     Do,
     Finish,
     Halt,
+    Judge,
     NodeTask,
     Outcome,
     Snapshot,
     State,
+    Wait,
     advance,
     begin,
     failing,
+    lost_early,
     next_moves,
     reopened,
+    retried,
 )
 from fleet.core.waves import units
+from fleet.core.window import Window, shut
+from fleet.drain import Census
 from fleet.engine import Progress
 from fleet.evidence import EvidenceStore, Origin
 from fleet.inventory.rollouts import Fenced, Lease, Rollout, Rollouts, Stored
-from fleet.step import Act, Did, Hands, Subject, do
+from fleet.step import Act, Cut, Did, Hands, Subject, do
 
 POLL_S = 5.0  # between two looks at something that takes its time: a drain, a full budget
 
@@ -118,6 +126,8 @@ class Upgrade:
         self._plans: dict[str, Plan] = {}
         self._told: dict[str, str] = {}
         self._full: dict[str, float] = {}  # rollout -> no place is asked for before, unless one of its own comes free
+        self._cut: dict[str, threading.Event] = {}  # rollout -> set when it is killed
+        self._gates: dict[str, tuple[Judge, Future[gate.Looked]]] = {}
 
     def close(self) -> None:
         """Wait for the steps under way. Their results are lost to the tables and found again by the next process."""
@@ -129,7 +139,10 @@ class Upgrade:
         """Store a rollout of that plan. StalePlan when the tables changed; Locked for nodes of another rollout."""
         same_tables(plan, matrix)
         names = [name for wave in plan.waves for name in wave]
-        together = [tuple(n.name for n in unit) for unit in units(self.book.nodes(names)) if len(unit) > 1]
+        alone = plan.policy.get("split") is True
+        together = [
+            tuple(n.name for n in unit) for unit in units(self.book.nodes(names)) if len(unit) > 1 and not alone
+        ]
         at = self.hands.now()
         made = self.store.create(rollout, plan, command, together, self.operator, at)
         self.book.audit(self.operator, "rollout start", at, {"rollout": rollout, "plan": plan.id, "nodes": fold(names)})
@@ -137,15 +150,57 @@ class Upgrade:
         return made
 
     def reopen(self, rollout: str, lease: Lease) -> None:
-        """A person says: go on. What failed so far is accepted, nodes that waited for hands owe their step again."""
+        """A person says: go on. What failed so far is accepted, and what a gate asked about; nodes that waited for
+        hands owe their step again."""
         row = self.store.rollout(rollout)
         plan, tasks = self._plan(row.plan), self.store.tasks(rollout)
         now = self.hands.clock()
         changed = [reopened(plan.groups[s.task.group], s.task, now) for s in tasks.values()]
-        self.store.reopen(
-            lease, [task for task in changed if task != tasks[task.node].task], sum(map(failing, changed))
-        )
-        self.book.audit(self.operator, "rollout resume", self.hands.now(), {"rollout": rollout})
+        accepted = {
+            wave.number: {cell: replace(j, accepted=not lost_early(wave.number, j)) for cell, j in wave.gate.items()}
+            for wave in self.store.waves(rollout)
+            if any(not j.open for j in wave.gate.values())
+        }
+        moved = [task for task in changed if task != tasks[task.node].task]
+        self.store.reopen(lease, moved, sum(map(failing, changed)), accepted)
+        self._audited(row, "resume")
+
+    def retry(self, rollout: str, lease: Lease, names: Iterable[str]) -> list[str]:
+        """A person says: once more, for nodes whose part ended without the new stack; all that retry, by name.
+
+        Whoever moves together with one of them is tried again too. The gates of their waves are judged anew.
+        """
+        row = self.store.rollout(rollout)
+        tasks = {name: stored.task for name, stored in self.store.tasks(rollout).items()}
+        together = {name: unit for unit in row.units for name in unit}
+        wanted = {other for name in names for other in together.get(name, (name,)) if other in tasks}
+        again = {n for n in wanted if tasks[n].state in ("failed", "rolled-back", "held") and not
+                 waits_for_person(tasks[n])}  # fmt: skip
+        now = self.hands.clock()
+        changed = {name: retried(tasks[name], now) if name in again else task for name, task in tasks.items()}
+        plan = self._plan(row.plan)
+        cells = {cell_of(plan.groups[tasks[name].group]) for name in again}
+        gates = {
+            wave.number: {cell: j for cell, j in wave.gate.items() if cell not in cells}
+            for wave in self.store.waves(rollout)
+            if cells & set(wave.gate)
+        }
+        failures = sum(map(failing, changed.values()))
+        self.store.reopen(lease, [changed[name] for name in sorted(again)], failures, gates)
+        self._audited(row, "retry", nodes=fold(again))
+        return sorted(again)
+
+    def roll_back(self, rollout: str, lease: Lease) -> None:
+        """A person says: all back. Also of a rollout that is over, by the way back that was planned with it."""
+        row = self.store.rollout(rollout)
+        failures = sum(failing(stored.task) for stored in self.store.tasks(rollout).values())
+        self.store.reopen(lease, (), failures, {}, "rollback")
+        self._audited(row, "rollback")
+
+    def _audited(self, row: Rollout, what: str, **more: Json) -> None:
+        detail = {"rollout": row.id, "plan": row.plan, **more}
+        self.book.audit(self.operator, f"rollout {what}", self.hands.now(), detail)
+        self._note(row.id, what, {"who": self.operator, **more})
 
     # --- the tick -------------------------------------------------------------------------------------------------
 
@@ -156,6 +211,11 @@ class Upgrade:
         running = self._running.setdefault(rollout, [])
         if row.finished:
             return Progress(resting=True)
+        if row.request == "kill":
+            self._cut.setdefault(rollout, threading.Event()).set()
+            self._collect(rollout, lease, block=True)
+        elif row.request == "":
+            self._cut.pop(rollout, None)
         if ending:
             self._collect(rollout, lease, block=True)
             busy = bool(self._running[rollout])
@@ -165,11 +225,10 @@ class Upgrade:
         now = self.hands.clock()
         self._later = {place: until for place, until in self._later.items() if until > now}
         held_up = {name for of, name in self._later if of == rollout}
-        snapshot = Snapshot(
-            plan, row.state, tuple(s.task for s in tasks.values()), row.request, row.forgiven,  # type: ignore[arg-type]  # as stored by request
-            frozenset(held_up | {name for run in running for name in run.tasks}), row.units,
-        )  # fmt: skip
+        at_work = frozenset(held_up | {name for run in running for name in run.tasks})
+        snapshot = self._snapshot(row, plan, tasks, at_work, now)
         moved = blocked = False
+        waits = ""
         todo: list[Do] = []
         for move in next_moves(snapshot, now):
             match move:
@@ -183,6 +242,13 @@ class Upgrade:
                     moved = moved or began
                 case Do():
                     todo.append(move)
+                case Judge() if rollout not in self._gates:
+                    self._look(rollout, move, tasks)
+                case Judge():
+                    pass
+                case Wait(reason):
+                    waits = reason
+                    self._once(rollout, f"waiting: {reason}")
                 case Halt(reason) if row.state != "paused" or reason != row.reason:
                     self._state(rollout, lease, "paused", reason)
                 case Halt():
@@ -190,14 +256,37 @@ class Upgrade:
                 case Finish(state, reason):
                     self._finish(rollout, lease, state, reason)
                     return Progress(resting=True)
+        if row.state == "running" and waits != row.reason and (waits or moved or todo):
+            self.store.set_reason(lease, waits)
         for move in todo:
             if len(running) < self.parallel:
                 self._launch(rollout, lease, plan, tasks, move, running)
         if self._collect(rollout, lease, block=True) or moved:
             return Progress(resting=False, busy=bool(self._running[rollout]))
-        if running or held_up or blocked:
-            return Progress(resting=False, wait_s=0.0 if running else self.poll_s, busy=bool(running))
+        looking = rollout in self._gates
+        if running or held_up or blocked or looking:
+            soon = 0.0 if running else min(self.poll_s, 0.5) if looking else self.poll_s
+            return Progress(resting=False, wait_s=soon, busy=bool(running))
         return Progress(resting=self.store.rollout(rollout).state != "running", wait_s=self.poll_s)
+
+    def _snapshot(
+        self, row: Rollout, plan: Plan, tasks: Mapping[str, Stored], busy: frozenset[str], now: float
+    ) -> Snapshot:
+        said = self.store.approvals(plan.id) if plan.policy.get("approve") else []
+        last = {approval.stage: approval for approval in said}
+        no = next((a for a in last.values() if a.verdict != "yes"), None)
+        windows = plan.policy.get("windows")
+        margin = plan.policy.get("window_margin_s")
+        closed = shut(
+            [Window.parse(str(text)) for text in windows] if isinstance(windows, list | tuple) else (), now,
+            float(margin) if isinstance(margin, int) else 0.0,
+        )  # fmt: skip
+        return Snapshot(
+            plan, row.state, tuple(s.task for s in tasks.values()), row.request, row.forgiven, busy, row.units,
+            {wave.number: wave.gate for wave in self.store.waves(row.id) if wave.gate}, row.id in self._gates,
+            frozenset(stage for stage, a in last.items() if a.verdict == "yes"),
+            f"{no.who} said no: {no.why}" if no is not None else "", closed,
+        )  # fmt: skip
 
     def _plan(self, plan: str) -> Plan:
         if plan not in self._plans:
@@ -219,7 +308,14 @@ class Upgrade:
             return True, False
         sick = self.book.facts(self.book.sick())  # of the others nothing is asked: a fleet has ten thousand nodes
         claims, at = self.store.claims(), self.hands.now()
-        out = {n.name for n in inventory.values() if n.name not in claims and unavailable(n, sick.get(n.name), at)}
+        try:
+            drained = self._drained(inventory.values())
+        except FleetError as error:  # no place is known to be free
+            self._once(rollout, f"waiting: scheduler: {error.what}" + (f": {error.cause}" if error.cause else ""))
+            self._full[rollout] = self.hands.clock() + self.poll_s
+            return False, True
+        out = {name for name in drained if name not in claims}
+        out |= {n.name for n in inventory.values() if n.name not in claims and unavailable(n, sick.get(n.name), at)}
         limits = {kind: Limit.parse(str(text)) for kind, text in _table(plan.policy.get("limits")).items()}
         chunk = int(str(plan.policy.get("chunk", 16)))
         at_work = sum(s.task.begun for s in tasks.values())
@@ -231,7 +327,7 @@ class Upgrade:
             rows = []
             for name in names:
                 stored = tasks[name]
-                prior = stored.prior or {"lifecycle": inventory[name].lifecycle}
+                prior = anew(stored, inventory[name].lifecycle)
                 rows.append((begin(plan.groups[stored.task.group], stored.task, now), prior, None))
             self.store.set_wave(lease, min(tasks[name].task.wave for name in names), began=now)
             self.store.put(lease, rows)
@@ -242,6 +338,11 @@ class Upgrade:
         self._full[rollout] = now + self.poll_s if refused else 0.0
         return bool(names), bool(refused)
 
+    def _drained(self, nodes: Iterable[Node]) -> frozenset[str]:
+        """Nodes that serve nothing by the word of the scheduler, though no rollout has taken them out."""
+        drain = self.hands.drain
+        return frozenset(drain.away(list(nodes))) if isinstance(drain, Census) else frozenset()
+
     def _on_hold(
         self, rollout: str, lease: Lease, tasks: Mapping[str, Stored], inventory: Mapping[str, Node], move: Begin
     ) -> bool:
@@ -249,6 +350,8 @@ class Upgrade:
         ended, now, at = [], self.hands.clock(), self.hands.now()
         for name in [name for unit in move.units for name in unit]:
             node = inventory.get(name)
+            if tasks[name].task.direction == "return":
+                continue  # a person or a gate has decided that it goes back
             if node is None:
                 reason = "removed: it is no longer in the inventory"
             elif node.hold is not None and node.hold.in_force(at):
@@ -298,7 +401,8 @@ class Upgrade:
             )
             for name in move.nodes
         }  # fmt: skip
-        act = Act(move, plan.groups[move.group].vendor, subjects, rollout, lease.fence)
+        cut = self._cut.setdefault(rollout, threading.Event())
+        act = Act(move, plan.groups[move.group].vendor, subjects, rollout, lease.fence, cut.is_set)
         running.append(Running(act, attempts, owing, self._pool.submit(do, self.hands, act)))
 
     def _gone(self, rollout: str, lease: Lease, tasks: Mapping[str, Stored], move: Do, error: FleetError) -> None:
@@ -321,8 +425,42 @@ class Upgrade:
         ended = [run for run in running if run.future.done()]
         for run in ended:
             running.remove(run)
-            self._write(rollout, lease, run)
+            if not isinstance(run.future.exception(), Cut):  # else its intent stays, and the next one looks
+                self._write(rollout, lease, run)
+        if rollout in self._gates and self._gates[rollout][1].done():
+            self._passed(rollout, lease, *self._gates.pop(rollout))
+            return True
         return bool(ended)
+
+    # --- the gate -------------------------------------------------------------------------------------------------
+
+    def _look(self, rollout: str, move: Judge, tasks: Mapping[str, Stored]) -> None:
+        """Have the nodes of a wave looked at, from another thread: nothing is changed by it."""
+        names = {name for some in (move.treated, move.control) for cell in some.values() for name in cell}
+        nodes = {node.name: node for node in self.book.nodes() if node.name in names}
+        counts = {name: len(facts.accelerators) for name, facts in self.book.facts(list(nodes)).items()}
+        before = {name: tasks[name].prior.get("count") for some in move.treated.values() for name in some}
+        counts |= {name: count for name, count in before.items() if isinstance(count, int)}
+        self._gates[rollout] = move, self._pool.submit(gate.look, self.hands, move, nodes, counts)
+
+    def _passed(self, rollout: str, lease: Lease, move: Judge, future: Future[gate.Looked]) -> None:
+        """Store what the gate came to. A look that broke is made again at the next tick."""
+        looked = future.result()
+        with contextlib.suppress(FleetError):  # a node that was removed meanwhile
+            self.book.record(looked.facts, looked.raw)
+        plan = self._plan(self.store.rollout(rollout).plan)
+        models = {cell_of(group): f"{group.vendor} {group.model}" for group in plan.groups}
+        for cell, said in looked.judged.items():
+            names = {*move.treated[cell], *move.control.get(cell, ())}
+            seen: dict[str, Json] = {
+                word: [[one.node, one.state, one.reason] for one in samples if one.node in names]
+                for word, samples in (("treated", looked.treated), ("control", looked.control))
+            }
+            verdict: dict[str, Json] = {"wave": move.wave + 1, "verdict": said.verdict, "reason": said.reason}
+            self._note(rollout, "gate", {**verdict, "cell": cell, **seen})
+            text = f"gate: wave {move.wave + 1}, {models.get(cell, cell)}: {said.verdict}: {said.reason}"
+            self._say(rollout, "", "", "", "gate", said.verdict, text)
+        self.store.set_gate(lease, move.wave, looked.judged)
 
     def _write(self, rollout: str, lease: Lease, run: Running) -> None:
         error = run.future.exception()
@@ -371,7 +509,7 @@ class Upgrade:
         free = []
         for name in ours:
             stored = tasks[name]
-            if stored.task.ended and not waits_for_person(stored.task):
+            if stored.task.queued or (stored.task.ended and not waits_for_person(stored.task)):
                 with contextlib.suppress(FleetError):  # removed from the inventory
                     self.book.set_lifecycle([name], lifecycle(stored))
                 free.append(name)
@@ -392,7 +530,8 @@ class Upgrade:
         at = self.hands.now()
         self._note(rollout, "rollout", {"state": state, "reason": reason})
         self.store.set_state(lease, state, reason, at)  # type: ignore[arg-type]  # the core's own states
-        self.book.audit(self.operator, f"rollout {state}", at, {"rollout": rollout, "reason": reason})
+        plan = self.store.rollout(rollout).plan
+        self.book.audit(self.operator, f"rollout {state}", at, {"rollout": rollout, "plan": plan, "reason": reason})
         self._say(rollout, "", "", state, "", "", reason)
 
     def _note(self, rollout: str, kind: str, body: Mapping[str, Json]) -> None:

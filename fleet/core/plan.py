@@ -27,7 +27,7 @@ from fleet.core.model import (
 )
 from fleet.core.planfile import content
 from fleet.core.vendor import Change, Vendor
-from fleet.core.waves import waves_of
+from fleet.core.waves import units, waves_of
 
 # Phases that leave the software of the node as it was; the first step outside them is where a way back is needed.
 SAFE_PHASES = ("preflight", "cordon", "drain", "stage")
@@ -64,6 +64,15 @@ class PlanPolicy:
     drain_limit_s: int = 3600  # how long running jobs are waited for
     chunk: int = 16
     delivery: Mapping[str, str] | None = None
+    gate: bool = True  # look at each wave beside untouched nodes before the next
+    soak_s: int = 0  # how long a wave is left alone before it is looked at
+    revisits: int = 2  # later turns for a node whose jobs outlast the drain
+    revisit_s: int = 1800  # between two of them
+    approve: tuple[str, ...] = ()  # stages of fleet.core.move.STAGES that a person must say yes to
+    windows: tuple[str, ...] = ()  # see fleet.core.window
+    window_margin_s: int = 3600  # nothing begins when a window closes sooner than this
+    wave_by: str = "rack"  # the kind of domain that a wave takes whole
+    split: bool = False  # a part of an NVLink domain or SuperPod may go without the rest
 
     def as_dict(self) -> dict[str, Json]:
         """The policy as plain JSON, for the plan."""
@@ -77,6 +86,15 @@ class PlanPolicy:
             **({"drain_limit_s": self.drain_limit_s} if self.drain_limit_s != PlanPolicy.drain_limit_s else {}),
             "chunk": self.chunk,
             "delivery": dict(self.delivery or {}),
+            "gate": self.gate,
+            "soak_s": self.soak_s,
+            "revisits": self.revisits,
+            "revisit_s": self.revisit_s,
+            "approve": list(self.approve),
+            "windows": list(self.windows),
+            "window_margin_s": self.window_margin_s,
+            "wave_by": self.wave_by,
+            "split": self.split,
         }
 
 
@@ -278,19 +296,21 @@ def make(
     policy: PlanPolicy,
     matrix: str,
     now: str,
+    inventory: Iterable[Node] = (),
 ) -> Plan:
     """The plan for those nodes. `stored(name)` = the artifact is in the store; `matrix` = digest of the tables.
 
-    Nodes that already are where they should be form groups without stages; they are in no wave.
+    Nodes that already are where they should be form groups without stages; they are in no wave. `inventory` is the
+    whole of it: nodes that move together with others outside the plan are refused, unless the policy splits them.
     """
+    candidates = list(candidates)
+    together = {} if policy.split else _together(candidates, inventory)
     refusals: dict[str, str] = {}
-    starts: dict[str, str] = {}
-    members: dict[str, list[Node]] = {}
+    keys: dict[str, str] = {}  # node -> class of nodes
     models: dict[str, Group] = {}
     hopeless: dict[str, str] = {}  # class of nodes -> why it cannot be planned
-    firmware: dict[str, str] = {}
-    for candidate in sorted(candidates, key=lambda c: c.node.name):
-        name = candidate.node.name
+    known = {candidate.node.name: candidate for candidate in sorted(candidates, key=lambda c: c.node.name)}
+    for name, candidate in known.items():
         why = refusal(candidate, vendors, now)
         if why or candidate.facts is None or not isinstance(candidate.answer, Solution):
             refusals[name] = why
@@ -304,19 +324,58 @@ def make(
                 hopeless[key] = error.what
         if key in hopeless:
             refusals[name] = hopeless[key]
-            continue
-        members.setdefault(key, []).append(candidate.node)
-        starts[name] = start_digest(candidate.facts)
-        firmware[key] = digest([candidate.facts.os.id, candidate.facts.current().get("firmware", "")])
-    ordered = sorted(members, key=lambda key: members[key][0].name)
+        else:
+            keys[name] = key
+    for name, why in _left_behind(keys, models, refusals, together).items():
+        refusals[name] = why
+        del keys[name]
+    members: dict[str, list[Node]] = {}
+    starts: dict[str, str] = {}
+    firmware: dict[str, str] = {}
+    for name, key in keys.items():
+        facts = known[name].facts
+        assert facts is not None
+        members.setdefault(key, []).append(known[name].node)
+        starts[name] = start_digest(facts)
+        firmware[key] = digest([facts.os.id, facts.current().get("firmware", "")])
     groups = []
     cells: list[tuple[str, tuple[Node, ...]]] = []
-    for key in ordered:
+    for key in sorted(members, key=lambda key: members[key][0].name):
         model = models[key]
         groups.append(replace(model, nodes=tuple(node.name for node in members[key])))
         if model.stages:
             cells.append((cell_of(model) + firmware[key], tuple(members[key])))
-    return sealed(Plan("", tuple(groups), waves_of(cells), refusals, starts, matrix, policy.as_dict()))
+    waves = waves_of(cells, policy.wave_by)
+    return sealed(Plan("", tuple(groups), waves, refusals, starts, matrix, policy.as_dict()))
+
+
+def _together(candidates: Sequence[Candidate], inventory: Iterable[Node]) -> dict[str, tuple[str, ...]]:
+    """Node -> all that it moves together with; nodes that move alone are left out, and so are those no longer ours."""
+    ours = {node.name: node for node in inventory if node.lifecycle not in ("retired", "discovered")}
+    ours |= {candidate.node.name: candidate.node for candidate in candidates}
+    return {
+        node.name: tuple(n.name for n in unit) for unit in units(ours.values()) if len(unit) > 1 for node in unit
+    }  # fmt: skip
+
+
+def _left_behind(
+    keys: Mapping[str, str], models: Mapping[str, Group], refusals: Mapping[str, str],
+    together: Mapping[str, tuple[str, ...]],
+) -> dict[str, str]:  # fmt: skip
+    """Nodes that would be changed without one that they move together with, and why."""
+    out = {}
+    for name, key in keys.items():
+        if not models[key].stages:
+            continue
+        for other in together.get(name, ()):
+            if other in refusals:
+                out[name] = f"moves together with {other}, which is refused: {refusals[other]}"
+            elif other not in keys:
+                out[name] = f"moves together with {other}, which was not asked for (--split goes without)"
+            else:
+                continue
+            break
+    return out
 
 
 def cell_of(group: Group) -> str:

@@ -1,292 +1,77 @@
-"""A plan being carried out: what each node owes, what a step's outcome means for it, and what may be done next.
+"""A plan being carried out: what may be done next. A pure function of a snapshot; a node's own way is fleet.core.task.
 
-Pure functions of a snapshot. A node's state is named after what is owed: waiting, cordoning, draining, staging,
-installing, activating, rebooting, validating, uncordoning; it ends as done, rolled-back, failed or held.
-
-Rules of going on: wave after wave; the canaries (wave 0) speak for their hardware cell: when one fails, the rest of
-that cell is held unless the policy says `ignore_canary`. When more nodes than `max_failures` failed, nothing new
-begins and the rollout is paused. A node that fails after its software was touched takes the way back by itself.
+Rules of going on: wave after wave, each after the gate of the one before has passed. The canaries (wave 0) speak for
+their hardware cell: when one fails, or its gate does, the rest of that cell is held, unless the policy says
+`ignore_canary`. What was touched in the canaries and the first wave goes back; what later waves touched is kept. When
+more nodes than `max_failures` failed, nothing new begins and the rollout is paused. Nodes that move together begin,
+are changed, return to service and go back together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 
 from fleet.core.budget import Limit
-from fleet.core.model import Group, Plan, Step
-from fleet.core.plan import SAFE_PHASES, cell_of, flat
+from fleet.core.gate import Judgement, sample
+from fleet.core.model import Plan
+from fleet.core.move import (
+    FINISHED,
+    STAGES,
+    Begin,
+    Change,
+    Do,
+    Finish,
+    Halt,
+    Judge,
+    Move,
+    Request,
+    RolloutState,
+    Snapshot,
+    Summary,
+    Wait,
+    summary,
+)  # fmt: skip
+from fleet.core.plan import SAFE_PHASES, cell_of
+from fleet.core.task import (
+    ENDS,
+    LIMIT_ENDS,
+    OWED,
+    REVISIT,
+    STATES,
+    TRIES,
+    Direction,
+    NodeTask,
+    Outcome,
+    Result,
+    State,
+    advance,
+    begin,
+    failing,
+    held,
+    overdue,
+    path,
+    reopened,
+    retried,
+    returning,
+    step_of,
+    touched,
+    turn,
+    waits_for_person,
+)
 
-State = Literal[
-    "waiting", "cordoning", "draining", "staging", "installing", "activating", "rebooting", "validating",
-    "uncordoning", "done", "failed", "rolled-back", "held",
+__all__ = [
+    "ENDS", "FINISHED", "LIMIT_ENDS", "OWED", "STAGES", "STATES", "TRIES", "Begin", "Change", "Direction", "Do",
+    "Finish", "Halt", "Judge", "Move", "NodeTask", "Outcome", "Request", "Result", "RolloutState", "Snapshot", "State",
+    "Summary", "Wait", "advance", "begin", "failing", "failure_limit", "lost_early", "next_moves", "overdue", "path",
+    "reopened", "retried", "returning", "step_of", "summary", "touched", "turn", "waits_for_person",
 ]  # fmt: skip
-STATES: tuple[State, ...] = get_args(State)
-ENDS: tuple[State, ...] = ("done", "failed", "rolled-back", "held")
-Direction = Literal["forward", "back", "leave"]
-_END: Mapping[Direction, State] = {"forward": "done", "back": "rolled-back", "leave": "failed"}
-Result = Literal["done", "already", "failed", "ambiguous", "waiting", "hands", "stale"]
-RolloutState = Literal["running", "paused", "done", "failed", "aborted"]
-FINISHED: tuple[RolloutState, ...] = ("done", "failed", "aborted")
-TRIES = 3  # a step whose outcome is not known is repeated so often before it counts as failed
 
-OWED: Mapping[str, State] = {
-    "preflight": "waiting",
-    "cordon": "cordoning",
-    "drain": "draining",
-    "stage": "staging",
-    "stop": "installing",
-    "remove": "installing",
-    "install": "installing",
-    "firmware": "installing",
-    "activate": "activating",
-    "reboot": "rebooting",
-    "verify": "validating",
-    "validate": "validating",
-    "uncordon": "uncordoning",
-}
-
-
-@dataclass(frozen=True)
-class NodeTask:
-    """One node of a rollout. `cursor` is an index into the steps of its direction, -1 = not begun.
-
-    `open` is the state of the last attempt at this step when it has no final result: intent or ambiguous.
-    Times are seconds since the epoch.
-    """
-
-    node: str
-    group: int
-    wave: int
-    state: State = "waiting"
-    direction: Direction = "forward"
-    cursor: int = -1
-    attempt: int = 1
-    tries: int = 0
-    open: Literal["", "intent", "ambiguous"] = ""
-    since: float = 0.0
-    limit_s: int = 0
-    reason: str = ""
-    owner: str = ""
-    next_action: str = ""
-
-    @property
-    def ended(self) -> bool:
-        """Whether its part is over, or waits for a person."""
-        return self.state in ENDS
-
-    @property
-    def begun(self) -> bool:
-        """Whether a step is owed now."""
-        return self.cursor >= 0 and not self.ended
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """All that the next moves depend on. `busy` nodes have a step running in this process."""
-
-    plan: Plan
-    state: RolloutState
-    tasks: tuple[NodeTask, ...]
-    request: Literal["", "pause", "abort"] = ""
-    forgiven: int = 0  # failures that a person has accepted by resuming
-    busy: frozenset[str] = frozenset()
-    units: tuple[tuple[str, ...], ...] = ()  # nodes that move together; a node in none moves alone
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of one step on one node. `owner` and `next_action` say who does what when it went wrong."""
-
-    result: Result
-    reason: str = ""
-    owner: str = ""
-    next_action: str = ""
-
-
-@dataclass(frozen=True)
-class Begin:
-    """Units of nodes that may start now, if the budgets allow."""
-
-    units: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
-class Do:
-    """One step on equal nodes. `again` = an attempt was begun before and its result is not known."""
-
-    nodes: tuple[str, ...]
-    group: int
-    direction: Direction
-    cursor: int
-    attempt: int
-    step: Step
-    again: bool = False
-
-
-@dataclass(frozen=True)
-class Change:
-    """A node's task becomes this, without anything being done on the node."""
-
-    task: NodeTask
-
-
-@dataclass(frozen=True)
-class Halt:
-    """Nothing new begins: the rollout is paused."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Finish:
-    """Nothing is left to do."""
-
-    state: RolloutState
-    reason: str = ""
-
-
-Move: TypeAlias = Begin | Do | Change | Halt | Finish
-
-
-def path(group: Group, direction: Direction) -> tuple[Step, ...]:
-    """The steps of that direction: there, back, or merely back into service."""
-    if direction == "forward":
-        return flat(group.stages)
-    if direction == "back":
-        return flat(group.back or ())
-    return tuple(step for step in flat(group.stages) if step.phase == "uncordon")[-1:]
-
-
-def step_of(group: Group, task: NodeTask) -> Step | None:
-    """The step that the node owes, None when it has ended or not begun."""
-    steps = path(group, task.direction)
-    return steps[task.cursor] if task.begun and task.cursor < len(steps) else None
-
-
-def _at(group: Group, task: NodeTask, direction: Direction, cursor: int, now: float) -> NodeTask:
-    steps = path(group, direction)
-    if cursor >= len(steps):
-        return replace(
-            task, state=_END[direction], direction=direction, cursor=cursor, open="", tries=0, attempt=1, since=now,
-            limit_s=0, reason="" if direction == "forward" else task.reason,
-        )  # fmt: skip
-    step = steps[cursor]
-    return replace(
-        task, state=OWED[step.phase], direction=direction, cursor=cursor, open="", tries=0, attempt=1, since=now,
-        limit_s=step.limit_s,
-    )  # fmt: skip
-
-
-def begin(group: Group, task: NodeTask, now: float) -> NodeTask:
-    """The node's first step is owed."""
-    return replace(_at(group, task, "forward", 0, now), reason="")
-
-
-def _fail(task: NodeTask, reason: str, owner: str, next_action: str, now: float) -> NodeTask:
-    return replace(
-        task, state="failed", open="", tries=0, since=now, limit_s=0, reason=reason, owner=owner or "operator",
-        next_action=next_action or f"look at {task.node}: fleet probe {task.node}",
-    )  # fmt: skip
-
-
-def touched(group: Group, task: NodeTask) -> bool:
-    """Whether the software of the node may have been changed: a step outside the safe phases was begun."""
-    steps = path(group, "forward")
-    return any(step.phase not in SAFE_PHASES for step in steps[: task.cursor + 1])
-
-
-def _way_back(group: Group, cursor: int) -> int:
-    """Where the way back starts for a node that failed at that step: stages never begun need no undoing."""
-    back = group.back or ()
-    if len(back) != len(group.stages):
-        return 0
-    seen = 0
-    for number, stage in enumerate(group.stages):
-        seen += len(stage)
-        if cursor < seen:
-            return sum(len(body) for body in back[: len(back) - 1 - number])
-    return 0
-
-
-def turn(group: Group, task: NodeTask, reason: str, now: float, owner: str = "", next_action: str = "") -> NodeTask:
-    """The node gives up going forward: back to the old stack, or merely out of the rollout when nothing was touched."""
-    named = replace(task, reason=reason, owner=owner or "operator", next_action=next_action)
-    if task.cursor < 0:
-        return replace(named, state="held", since=now, next_action=next_action or f"fleet plan {task.node}")
-    if not touched(group, task):
-        done = path(group, "forward")[: task.cursor + 1]
-        cordoned = any(step.phase in ("cordon", "drain") for step in done)
-        named = replace(named, next_action=next_action or f"mend it, then fleet upgrade {task.node} again")
-        return _at(group, named, "leave", 0 if cordoned else len(path(group, "leave")), now)
-    if group.back is None:
-        return _fail(task, f"{reason}; there is no way back", owner, next_action, now)
-    return _at(group, named, "back", _way_back(group, task.cursor), now)
-
-
-def _because(task: NodeTask, outcome: Outcome) -> str:
-    """On the way back the reason stays the one for which the node turned."""
-    return outcome.reason if task.direction == "forward" else task.reason
-
-
-def advance(group: Group, task: NodeTask, outcome: Outcome, now: float) -> NodeTask:
-    """The node's task after that outcome of the step it owed."""
-    step = step_of(group, task)
-    if step is None:
-        return task
-    owner, nxt = outcome.owner, outcome.next_action
-    match outcome.result:
-        case "done" | "already":
-            return _at(group, task, task.direction, task.cursor + 1, now)
-        case "stale":
-            return replace(
-                task, state="held", open="", since=now, limit_s=0, reason=f"stale: {outcome.reason}", owner="operator",
-                next_action=nxt or f"fleet plan {task.node}",
-            )  # fmt: skip
-        case "hands":
-            return replace(
-                task, state="held", since=now, limit_s=0, reason=f"hands: {outcome.reason}", owner=owner or "operator",
-                next_action=nxt,
-            )  # fmt: skip
-        case "waiting":
-            if step.limit_s and now - task.since > step.limit_s:
-                late = f"{step.phase} did not end within {step.limit_s} s: {outcome.reason}"
-                return advance(group, task, Outcome("failed", late, owner, nxt), now)
-            return replace(task, reason=_because(task, outcome), open="")
-        case "ambiguous":
-            if step.effect == "one_way":
-                return replace(
-                    task, state="held", open="ambiguous", since=now, limit_s=0,
-                    reason=f"ambiguous: {outcome.reason}", owner=owner or "operator",
-                    next_action=nxt or f"look at {task.node}, then fleet rollout resume",
-                )  # fmt: skip
-            if task.tries + 1 < TRIES:
-                return replace(task, open="ambiguous", tries=task.tries + 1, reason=_because(task, outcome))
-            return advance(group, replace(task, tries=0), Outcome("failed", outcome.reason, owner, nxt), now)
-    if task.direction == "forward" and step.phase != "uncordon":
-        return turn(group, task, outcome.reason, now, owner, nxt)
-    if task.direction == "back":
-        return _fail(task, f"{task.reason}; the way back failed too: {outcome.reason}", owner, nxt, now)
-    if task.direction == "leave":
-        return _fail(task, f"{task.reason}; and {outcome.reason}", owner, nxt, now)
-    return _fail(task, outcome.reason, owner, nxt or f"return {task.node} to service by hand", now)
-
-
-def reopened(group: Group, task: NodeTask, now: float) -> NodeTask:
-    """What `resume` makes of a held node that waited for a person; others stay as they are."""
-    if task.state != "held" or not task.reason.startswith(("hands:", "ambiguous:")):
-        return task
-    steps = path(group, task.direction)
-    return replace(
-        task, state=OWED[steps[task.cursor].phase], since=now, limit_s=steps[task.cursor].limit_s, tries=0,
-        open="intent", owner="", next_action="",
-    )  # fmt: skip
-
-
-def failing(task: NodeTask) -> bool:
-    """Whether the node counts as a failure: it ended badly, or is on its way there."""
-    return task.state in ("failed", "rolled-back") or (task.begun and task.direction != "forward")
+EARLY = 1  # the canaries and the first wave: what they touched goes back when they fail
+REVISITS = 2
+REVISIT_S = 1800
+WITH = "moves with "
 
 
 def failure_limit(plan: Plan, forgiven: int = 0) -> int:
@@ -295,119 +80,399 @@ def failure_limit(plan: Plan, forgiven: int = 0) -> int:
     return Limit.parse(str(plan.policy.get("max_failures", "13%"))).of(total) + forgiven
 
 
-def _chunks(tasks: Iterable[NodeTask], plan: Plan) -> list[Do]:
-    """Equal steps of one group in one move: one node for a canary or a card at a time, else up to the chunk size."""
-    size = int(str(plan.policy.get("chunk", 16)))
-    rows: dict[tuple[int, Direction, int, int, bool, int], list[str]] = {}
-    for task in tasks:
-        key = (task.group, task.direction, task.cursor, task.attempt, bool(task.open), min(task.wave, 1))
-        rows.setdefault(key, []).append(task.node)
-    moves = []
-    for (group, direction, cursor, attempt, again, wave), names in rows.items():
-        step = path(plan.groups[group], direction)[cursor]
-        many = 1 if wave == 0 or step.delivery == "mcu" else max(1, size)
-        for first in range(0, len(names), many):
-            moves.append(Do(tuple(names[first : first + many]), group, direction, cursor, attempt, step, again))
-    return moves
+def _number(plan: Plan, name: str, default: int) -> int:
+    value = plan.policy.get(name, default)
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
-def _failed_canaries(snapshot: Snapshot, cells: Sequence[str]) -> dict[str, str]:
-    """Hardware cell -> its first canary that failed. `cells` are those of the plan's groups."""
-    failed: dict[str, str] = {}
-    for task in snapshot.tasks:
-        if task.wave == 0 and failing(task):
-            failed.setdefault(cells[task.group], task.node)
-    return failed
+def lost_early(wave: int, said: Judgement) -> bool:
+    """Whether that verdict takes the cell back: a person is not asked."""
+    return wave <= EARLY and (said.verdict == "fail" or (said.verdict == "no-data" and wave == 0))
 
 
 def next_moves(snapshot: Snapshot, now: float) -> tuple[Move, ...]:
-    """What may be done now, bookkeeping first. Empty = wait for what is running."""
-    plan = snapshot.plan
-    if snapshot.state in FINISHED:
-        return ()
-    moves: list[Move] = []
-    tasks = list(snapshot.tasks)
-    if snapshot.request == "abort":
-        tasks, changed = _abort(snapshot, now)
-        moves += changed
-    active = [task for task in tasks if task.begun]
-    waiting = [task for task in tasks if not task.ended and task.cursor < 0]
-    moves += _chunks([t for t in active if t.node not in snapshot.busy], plan)
-    bad = sum(failing(task) for task in tasks)
-    limit = failure_limit(plan, snapshot.forgiven)
-    if not active and not waiting:
-        return (*moves, _end(snapshot, tasks))
-    stopped = bad > limit
-    if waiting and not stopped and not snapshot.request and snapshot.state == "running":
-        moves += _open(snapshot, waiting, tasks, now)
-    if not active and waiting and not any(isinstance(m, Begin | Change) for m in moves):
-        if stopped:
-            moves.append(Halt(f"{bad} nodes failed, more than the {limit} allowed"))
-        elif snapshot.request == "pause":
-            moves.append(Halt("paused by the operator"))
-    return tuple(moves)
+    """What may be done now, bookkeeping first. Empty = wait for what is running, or for time to pass."""
+    return () if snapshot.state in FINISHED else tuple(_Round(snapshot, now).moves())
 
 
-def _abort(snapshot: Snapshot, now: float) -> tuple[list[NodeTask], list[Move]]:
-    tasks: list[NodeTask] = []
-    moves: list[Move] = []
-    for task in snapshot.tasks:
-        group = snapshot.plan.groups[task.group]
-        step = step_of(group, task)
-        late = step is not None and step.phase == "uncordon"
-        if task.ended or task.node in snapshot.busy or task.direction != "forward" or late:
-            tasks.append(task)
-            continue
-        tasks.append(turn(group, task, "aborted by the operator", now))
-        moves.append(Change(tasks[-1]))
-    return tasks, moves
+class _Round:
+    """One look at a rollout: the tasks as they become by decisions alone, and what may then be done."""
 
+    def __init__(self, snapshot: Snapshot, now: float) -> None:
+        self.snapshot = snapshot
+        self.plan = snapshot.plan
+        self.now = now
+        self.by_node = {task.node: task for task in snapshot.tasks}
+        self.cells = [cell_of(group) for group in self.plan.groups]
+        self.changed: dict[str, NodeTask] = {}
+        self.canaries_count = not self.plan.policy.get("ignore_canary")
 
-def _open(snapshot: Snapshot, waiting: list[NodeTask], tasks: list[NodeTask], now: float) -> list[Move]:
-    """Begin the nodes of the current wave; hold those whose canary failed."""
-    moves: list[Move] = []
-    current = min(task.wave for task in tasks if not task.ended)
-    cells = [cell_of(group) for group in snapshot.plan.groups]
-    canaries = {} if snapshot.plan.policy.get("ignore_canary") else _failed_canaries(snapshot, cells)
-    ready: dict[str, None] = {}
-    for task in sorted(waiting, key=lambda t: (t.wave, t.node)):
-        if task.wave != current:
-            continue
-        failed = canaries.get(cells[task.group])
-        if failed is not None and task.wave > 0:
-            held = replace(task, state="held", since=now, reason=f"canary: {failed} failed", owner="operator")
-            moves.append(
-                Change(replace(held, next_action=f"see why {failed} failed, then fleet upgrade {task.node} again"))
-            )
-        else:
-            ready[task.node] = None
-    together = {name: unit for unit in snapshot.units for name in unit}
-    units = dict.fromkeys(tuple(n for n in together.get(name, (name,)) if n in ready) for name in ready)
-    if units:
-        moves.append(Begin(tuple(units)))
-    return moves
+    @property
+    def tasks(self) -> Iterable[NodeTask]:
+        return self.by_node.values()
 
+    def cell(self, task: NodeTask) -> str:
+        return self.cells[task.group]
 
-def _end(snapshot: Snapshot, tasks: list[NodeTask]) -> Move:
-    people = [task for task in tasks if task.state == "held" and task.reason.startswith(("hands:", "ambiguous:"))]
-    if people and snapshot.request != "abort":
+    def moves(self) -> Iterator[Move]:
+        for decide in (self._obeyed, self._condemned, self._together, self._worn_out, self._promoted):
+            self._apply(decide())
+        if self.changed:  # stored first: what follows from it is asked at the next tick, which comes at once
+            yield from (Change(task) for task in self.changed.values())
+            return
+        active = [task for task in self.tasks if task.begun]
+        if self.snapshot.request == "kill":
+            if not active:
+                yield Halt("killed by the operator: what was under way stands where it was cut off")
+            return
+        barred = self._barred()
+        yield from self._chunks(t for t in active if t.node not in self.snapshot.busy and t.node not in barred)
+        queued = [task for task in self.tasks if task.queued]
+        opened = list(self._opened(queued)) if self.snapshot.state == "running" else []
+        yield from opened
+        if active or opened:
+            return
+        yield from self._rest(queued)
+
+    def _apply(self, tasks: Iterable[NodeTask]) -> None:
+        for task in list(tasks):
+            if task.node not in self.snapshot.busy and task != self.by_node[task.node]:
+                self.by_node[task.node] = self.changed[task.node] = task
+
+    # --- decisions on nodes -------------------------------------------------------------------------------------------
+
+    def _obeyed(self) -> Iterator[NodeTask]:
+        """What the operator asked for."""
+        request = self.snapshot.request
+        if request == "kill":
+            for task in self.tasks:
+                if task.begun:
+                    nxt = "fleet rollout resume takes it up where it stands, fleet rollout abort takes it back"
+                    cut = held(task, f"ambiguous: killed while {task.state}", nxt, self.now)
+                    yield replace(cut, open="intent")
+        if request not in ("abort", "rollback"):
+            return
+        why = "aborted by the operator" if request == "abort" else "rolled back by the operator"
+        for task in self.tasks:
+            group = self.plan.groups[task.group]
+            step = step_of(group, task)
+            if waits_for_person(task):
+                yield self._given_up(task, why)
+            elif task.state == "done" and request == "rollback" and group.back is not None:
+                yield returning(group, task, why, self.now)
+            elif not task.ended and task.direction == "forward" and (step is None or step.phase != "uncordon"):
+                yield turn(group, task, why, self.now)
+
+    def _given_up(self, task: NodeTask, why: str) -> NodeTask:
+        """A node that waited for a person goes back, unless nobody knows whether that can be done blindly."""
+        group = self.plan.groups[task.group]
+        step = path(group, task.direction)[task.cursor]
+        unsure = step.effect == "one_way" and task.reason.startswith("ambiguous:")
+        if task.direction == "forward" and not unsure:
+            return turn(group, task, f"{why}; before that: {task.reason}", self.now)
+        nxt = task.next_action or f"look at {task.node}: fleet probe {task.node}"
+        return replace(task, state="failed", open="", since=self.now, limit_s=0, reason=f"{why}; {task.reason}",
+                       next_action=nxt)  # fmt: skip
+
+    def _condemned(self) -> Iterator[NodeTask]:
+        """Hardware cells whose canary or first wave failed: the rest is held, what was touched goes back."""
+        bad = {} if self.snapshot.request in ("abort", "rollback") else self._bad_cells()
+        for task in self.tasks:
+            why = bad.get(self.cell(task))
+            if why is None:
+                continue
+            reason, first = why
+            group = self.plan.groups[task.group]
+            if task.queued and task.direction == "forward" and reason:
+                nxt = f"see why {first} failed, then fleet upgrade {task.node} again"
+                yield held(task, reason, nxt, self.now)
+            elif task.state == "done" and task.wave <= EARLY and group.back is not None:
+                yield returning(group, task, f"first-wave: {first} failed", self.now)
+
+    def _bad_cells(self) -> dict[str, tuple[str, str]]:
+        """Cell -> (why its other nodes are held, or "" when they merely wait; the node or gate that failed)."""
+        found: dict[str, tuple[str, str]] = {}
+        failed = [task for task in self.tasks if failing(task)]
+        if self.canaries_count:
+            for task in failed:
+                if task.wave == 0:
+                    found.setdefault(self.cell(task), (f"canary: {task.node} failed", task.node))
+        for wave, judged in self.snapshot.gates.items():
+            for cell, said in judged.items():
+                counts = wave > 0 or self.canaries_count
+                if lost_early(wave, said) and counts and not said.accepted:
+                    found.setdefault(cell, (f"gate: wave {wave + 1}: {said.reason}", f"wave {wave + 1}"))
+        if len(failed) > failure_limit(self.plan, self.snapshot.forgiven):
+            for task in failed:
+                if task.wave <= EARLY and self._current() <= EARLY and self.canaries_count:
+                    found.setdefault(self.cell(task), ("", task.node))
+        return found
+
+    def _together(self) -> Iterator[NodeTask]:
+        """When one of the nodes that move together turns, the others do."""
+        for unit in self.snapshot.units:
+            members = [self.by_node[name] for name in unit if name in self.by_node]
+            first = next((m for m in members if self._turned(m)), None)
+            if first is None:
+                continue
+            why = f"{WITH}{first.node}: {first.reason}"
+            for task in members:
+                group = self.plan.groups[task.group]
+                step = step_of(group, task)
+                if task.state == "done" and first.direction == "return" and group.back is not None:
+                    yield returning(group, task, why, self.now)
+                elif task.direction == "forward" and not task.ended and (step is None or step.phase != "uncordon"):
+                    if first.reason.startswith(REVISIT):
+                        if task.begun:
+                            yield turn(group, task, f"{REVISIT} {why}", self.now)
+                    else:
+                        yield turn(group, task, why, self.now)
+
+    @staticmethod
+    def _turned(task: NodeTask) -> bool:
+        if task.state == "held":
+            return not waits_for_person(task)
+        if task.state == "failed":
+            return task.direction != "forward" or not task.reason.startswith(WITH)
+        return task.direction != "forward" or (task.queued and task.revisits > 0)
+
+    def _worn_out(self) -> Iterator[NodeTask]:
+        """Nodes whose jobs outlasted the drain too often are left to the operator."""
+        for task in self.tasks:
+            if task.queued and task.direction == "forward" and task.revisits > _number(self.plan, "revisits", REVISITS):
+                reason = task.reason if task.reason.startswith(REVISIT) else f"{REVISIT} {task.reason}"
+                nxt = task.next_action or f"fleet upgrade {task.node} again once its jobs have ended"
+                yield held(task, reason, nxt, self.now)
+
+    def _promoted(self) -> Iterator[NodeTask]:
+        """A cell whose canaries ended without having been tried gets the next of its nodes as canary."""
+        if not self.canaries_count:
+            return
+        tried: set[str] = set()
+        rest: dict[str, NodeTask] = {}
+        for task in self.tasks:
+            cell = self.cell(task)
+            if task.wave == 0 and (task.state != "held" or waits_for_person(task)):
+                tried.add(cell)
+            elif task.wave > 0 and (not task.queued or task.direction != "forward"):
+                if task.state != "held":
+                    tried.add(cell)
+            elif task.queued and task.wave > 0:
+                best = rest.setdefault(cell, task)
+                if (task.wave, task.node) < (best.wave, best.node):
+                    rest[cell] = task
+        together = {name: unit for unit in self.snapshot.units for name in unit}
+        for cell, task in rest.items():
+            if cell not in tried:
+                for name in together.get(task.node, (task.node,)):
+                    if name in self.by_node and self.by_node[name].queued:
+                        yield replace(self.by_node[name], wave=0)
+
+    # --- what may be done ---------------------------------------------------------------------------------------------
+
+    def _barred(self) -> set[str]:
+        """Nodes that wait for the others of their unit: before the first change, and before the return to service."""
+        out: set[str] = set()
+        for unit in self.snapshot.units:
+            there = [t for t in (self.by_node[name] for name in unit if name in self.by_node)
+                     if not t.ended or waits_for_person(t)]  # fmt: skip
+            if len(there) < 2:
+                continue
+            slowest = min(self._mark(task) for task in there)
+            out |= {task.node for task in there if task.begun and self._mark(task) > slowest and self._at_mark(task)}
+        return out
+
+    def _mark(self, task: NodeTask) -> int:
+        """0 before the first change, 1 while it is being changed, 2 when only the return to service is owed."""
+        if task.queued:
+            return 0
+        steps = path(self.plan.groups[task.group], task.direction)
+        here = steps[min(task.cursor, len(steps) - 1)].phase if steps else "uncordon"
+        if here == "uncordon":
+            return 2
+        before = all(step.phase in SAFE_PHASES for step in steps[: task.cursor])
+        return 0 if before and here in SAFE_PHASES and task.direction != "back" else 1
+
+    def _at_mark(self, task: NodeTask) -> bool:
+        """Whether the step that the node owes is the first behind a mark."""
+        steps = path(self.plan.groups[task.group], task.direction)
+        here = steps[task.cursor].phase
+        before = all(step.phase in SAFE_PHASES for step in steps[: task.cursor])
+        return here == "uncordon" or (before and here not in SAFE_PHASES)
+
+    def _chunks(self, tasks: Iterable[NodeTask]) -> list[Do]:
+        """Equal steps of one group in one move: one node for a canary or one card at a time, else up to a chunk."""
+        size = _number(self.plan, "chunk", 16)
+        rows: dict[tuple[int, Direction, int, int, bool, int], list[str]] = {}
+        for task in tasks:
+            key = (task.group, task.direction, task.cursor, task.attempt, bool(task.open), min(task.wave, 1))
+            rows.setdefault(key, []).append(task.node)
+        moves = []
+        for (group, direction, cursor, attempt, again, wave), names in rows.items():
+            step = path(self.plan.groups[group], direction)[cursor]
+            many = 1 if wave == 0 or step.delivery == "mcu" else max(1, size)
+            for first in range(0, len(names), many):
+                moves.append(Do(tuple(names[first : first + many]), group, direction, cursor, attempt, step, again))
+        return moves
+
+    def _opened(self, queued: Sequence[NodeTask]) -> Iterator[Move]:
+        """What may begin, be judged, or must wait for its time."""
+        request = self.snapshot.request
+        if request == "pause":
+            return
+        home = {task.node for task in queued if task.direction == "return"}
+        if home:
+            yield Begin(self._units(home))
+        if request or self._bad() > failure_limit(self.plan, self.snapshot.forgiven):
+            return
+        gate = self._gate()
+        if gate is not None:
+            yield from gate
+            return
+        ahead = [task for task in queued if task.direction == "forward"]
+        if not ahead:
+            return
+        current = self._current()
+        asked = self._unapproved(current)
+        if asked:
+            yield Halt(asked)
+            return
+        parked = self._parked()
+        wait_s = _number(self.plan, "revisit_s", REVISIT_S)
+        ready = {
+            task.node
+            for task in sorted(ahead, key=lambda t: (t.wave, t.node))
+            if task.wave <= current
+            and not (task.wave > 0 and self.cell(task) in parked)
+            and (task.revisits == 0 or self.now - task.since >= wait_s)
+        }
+        units = self._units(ready)
+        if units and self.snapshot.shut:
+            yield Wait(f"window: {self.snapshot.shut}")
+        elif units:
+            yield Begin(units)
+        elif any(task.revisits for task in ahead) and not any(task.begun for task in self.tasks):
+            yield Wait(f"{REVISIT} {sum(task.revisits > 0 for task in ahead)} nodes wait for a later turn")
+
+    def _units(self, names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+        """Those names as units, in plan order; a unit of which a part is not ready waits whole."""
+        ready = set(names)
+        together = {name: unit for unit in self.snapshot.units for name in unit}
+        found: dict[tuple[str, ...], None] = {}
+        for name in (task.node for task in sorted(self.tasks, key=lambda t: (t.wave, t.node)) if task.node in ready):
+            unit = together.get(name, (name,))
+            late = [n for n in unit if n in self.by_node and n not in ready and not self.by_node[n].ended]
+            if not late:
+                found[tuple(n for n in unit if n in ready)] = None
+        return tuple(found)
+
+    def _bad(self) -> int:
+        return sum(failing(task) for task in self.tasks)
+
+    def _parked(self) -> set[str]:
+        """Cells whose canary waits: for its jobs to end, or for a person."""
+        if not self.canaries_count:
+            return set()
+        return {
+            self.cell(task) for task in self.tasks
+            if task.wave == 0 and ((task.queued and task.revisits > 0) or waits_for_person(task))
+        }  # fmt: skip
+
+    def _current(self) -> int:
+        """The wave that is under way, or is the next to begin. Nodes that wait for a later turn do not hold it up."""
+        parked = self._parked()
+        waves = [
+            task.wave for task in self.tasks
+            if not task.ended and task.direction != "return" and not (task.queued and task.revisits > 0)
+            and not (task.wave > 0 and self.cell(task) in parked)
+        ]  # fmt: skip
+        return min(waves, default=max((task.wave for task in self.tasks), default=0))
+
+    def _gate(self) -> list[Move] | None:
+        """What the gate of an ended wave demands; None = all of them are open, as far as waves have ended."""
+        if self.plan.policy.get("gate") is False:
+            return None
+        current = self._current()
+        for wave in sorted({task.wave for task in self.tasks}):
+            if wave > current or (wave == current and self._under_way(wave)):
+                return None
+            judged = self.snapshot.gates.get(wave, {})
+            fresh: dict[str, list[NodeTask]] = {}
+            for task in self.tasks:
+                if task.wave == wave and task.state == "done" and self.cell(task) not in judged:
+                    fresh.setdefault(self.cell(task), []).append(task)
+            if fresh:
+                return self._judged(wave, fresh)
+            for said in judged.values():
+                if not said.open and not lost_early(wave, said):
+                    return [Halt(f"gate: wave {wave + 1}: {said.verdict}: {said.reason}")]
+        return None
+
+    def _under_way(self, wave: int) -> bool:
+        parked = self._parked()
+        return any(
+            task.wave == wave and not task.ended and task.direction != "return"
+            and not (task.queued and task.revisits > 0) and not (wave > 0 and self.cell(task) in parked)
+            for task in self.tasks
+        )  # fmt: skip
+
+    def _judged(self, wave: int, fresh: Mapping[str, Sequence[NodeTask]]) -> list[Move]:
+        soaked = max(task.since for tasks in fresh.values() for task in tasks) + _number(self.plan, "soak_s", 0)
+        if self.now < soaked:
+            when = datetime.fromtimestamp(soaked, UTC).strftime("%H:%M:%SZ")
+            return [Wait(f"soak: wave {wave + 1} is watched until {when}")]
+        if self.snapshot.judging:
+            return [Wait(f"gate: wave {wave + 1} is being looked at")]
+        untouched: dict[str, list[str]] = {}
+        for task in self.tasks:
+            if task.queued and task.direction == "forward" and task.attempt == 1:
+                untouched.setdefault(self.cell(task), []).append(task.node)
+        names = {cell: tuple(task.node for task in tasks) for cell, tasks in fresh.items()}
+        control = {cell: sample(untouched.get(cell, []), len(names[cell])) for cell in names}
+        return [Judge(wave, names, control)]
+
+    def _unapproved(self, current: int) -> str:
+        """Why a person must say yes first, or ""."""
+        asked = self.plan.policy.get("approve")
+        stage = next(
+            (
+                stage for stage in (asked if isinstance(asked, list | tuple) else ())
+                if stage not in self.snapshot.approved and (stage == "start" or current > 0)
+            ),
+            None,
+        )  # fmt: skip
+        if stage is None:
+            return ""
+        if self.snapshot.refused:
+            return f"approval: {self.snapshot.refused}"
+        what = "to begin" if stage == "start" else "to go on after the canaries"
+        return f"approval: plan {self.plan.id} waits for a yes {what}: fleet rollout approve"
+
+    def _rest(self, queued: Sequence[NodeTask]) -> Iterator[Move]:
+        """Nothing is under way, and nothing may begin."""
+        if not queued:
+            yield self._end()
+            return
+        bad, limit = self._bad(), failure_limit(self.plan, self.snapshot.forgiven)
+        if bad > limit:
+            yield Halt(f"{bad} nodes failed, more than the {limit} allowed")
+        elif self.snapshot.request == "pause":
+            yield Halt("paused by the operator")
+        elif any(waits_for_person(task) for task in self.tasks):
+            yield self._for_people()
+
+    def _for_people(self) -> Halt:
+        people = [task for task in self.tasks if waits_for_person(task)]
         return Halt(f"{len(people)} nodes wait for a person, first {people[0].node}: {people[0].next_action}")
-    if snapshot.request == "abort":
-        return Finish("aborted", "aborted by the operator")
-    return Finish("done" if all(task.state == "done" for task in tasks) else "failed")
 
-
-@dataclass(frozen=True)
-class Summary:
-    """How many nodes stand where."""
-
-    counts: Mapping[str, int] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return ", ".join(f"{number} {state}" for state, number in self.counts.items()) or "no nodes"
-
-
-def summary(tasks: Iterable[NodeTask]) -> Summary:
-    """Counts by state, in the order of the states."""
-    found = [task.state for task in tasks]
-    return Summary({state: found.count(state) for state in STATES if state in found})
+    def _end(self) -> Move:
+        request = self.snapshot.request
+        if any(waits_for_person(task) for task in self.tasks):
+            return self._for_people()
+        if request == "abort":
+            return Finish("aborted", "aborted by the operator")
+        if request == "rollback":
+            stay = [task.node for task in self.tasks if task.state == "done"]
+            left = f"; {len(stay)} nodes have no way back, first {stay[0]}" if stay else ""
+            return Finish("rolled-back" if not stay else "failed", f"rolled back by the operator{left}")
+        return Finish("done" if all(task.state == "done" for task in self.tasks) else "failed")

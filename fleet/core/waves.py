@@ -22,11 +22,12 @@ def units(nodes: Iterable[Node]) -> list[tuple[Node, ...]]:
     return [tuple(members) for members in found.values()]
 
 
-def waves_of(cells: Sequence[tuple[str, tuple[Node, ...]]]) -> tuple[tuple[str, ...], ...]:
-    """Waves of node names. `cells` are (hardware cell, its nodes).
+def waves_of(cells: Sequence[tuple[str, tuple[Node, ...]]], by: str = "rack") -> tuple[tuple[str, ...], ...]:
+    """Waves of node names. `cells` are (hardware cell, its nodes); `by` is the kind of domain that a wave takes whole.
 
-    Wave 0 holds the smallest unit of each cell. Wave 1 is the rest of one rack (at most a quarter of what is left, at
-    least one unit); every later wave may be twice as large as the one before.
+    Wave 0 holds the smallest unit of each cell. Wave 1 is one domain: the smallest, and of one that is larger than a
+    quarter of what is left only so much. Every later wave may be twice as large as the one before; it takes whole
+    domains, as long as they fit.
     """
     cell_by_node = {node.name: cell for cell, nodes in cells for node in nodes}
     left = units(node for _, nodes in cells for node in nodes)
@@ -39,28 +40,45 @@ def waves_of(cells: Sequence[tuple[str, tuple[Node, ...]]]) -> tuple[tuple[str, 
             canary.append(unit)
             covered |= {cell_by_node[node.name] for node in unit}
     chosen = {id(unit) for unit in canary}
-    rest = [unit for unit in left if id(unit) not in chosen]
     waves = [canary]
-    if rest:
-        rack = rest[0][0].rack
-        room = max(1, (sum(len(u) for u in rest) + 3) // 4)
-        first: list[tuple[Node, ...]] = []
-        size = 0
-        for unit in [u for u in rest if rack and u[0].rack == rack] or rest:
-            if not first or size + len(unit) <= room:
-                first.append(unit)
-                size += len(unit)
-        waves.append(first)
-        taken = {id(unit) for unit in first}
-        rest = sorted((u for u in rest if id(u) not in taken), key=lambda u: (u[0].site, u[0].rack, u[0].name))
-    at = 0
-    while at < len(rest):
-        size *= 2
+    queue = _domains([unit for unit in left if id(unit) not in chosen], by)
+    room = max(1, (sum(_size(domain) for domain in queue) + 3) // 4)
+    first = True
+    while queue:
         wave: list[tuple[Node, ...]] = []
-        fill = 0
-        while at < len(rest) and (not wave or fill + len(rest[at]) <= size):
-            wave.append(rest[at])
-            fill += len(rest[at])
-            at += 1
+        while queue and (not wave or (not first and _size(wave) + _size(queue[0]) <= room)):
+            taken, rest = _cut(queue.pop(0), room)
+            wave += taken
+            if rest:
+                queue.insert(0, rest)
+                break
         waves.append(wave)
+        room, first = 2 * _size(wave) if first else 2 * room, False
     return tuple(tuple(node.name for unit in wave for node in unit) for wave in waves)
+
+
+def _domains(left: Sequence[tuple[Node, ...]], by: str) -> list[list[tuple[Node, ...]]]:
+    """The units of each domain of that kind: the smallest domain first, then by site and name."""
+    found: dict[tuple[str, str], list[tuple[Node, ...]]] = {}
+    for unit in left:
+        name = unit[0].labels.get(by[6:], "") if by.startswith("label:") else str(getattr(unit[0], by, ""))
+        found.setdefault((unit[0].site, name or f"node {unit[0].name}"), []).append(unit)
+    keys = sorted(found)
+    if keys:
+        smallest = min(keys, key=lambda key: (_size(found[key]), key))
+        keys.remove(smallest)
+        keys.insert(0, smallest)
+    return [found[key] for key in keys]
+
+
+def _size(units_: Iterable[tuple[Node, ...]]) -> int:
+    return sum(len(unit) for unit in units_)
+
+
+def _cut(domain: list[tuple[Node, ...]], room: int) -> tuple[list[tuple[Node, ...]], list[tuple[Node, ...]]]:
+    """As many of its units as there is room for, at least one, and the rest."""
+    at, size = 1, len(domain[0])
+    while at < len(domain) and size + len(domain[at]) <= room:
+        size += len(domain[at])
+        at += 1
+    return domain[:at], domain[at:]

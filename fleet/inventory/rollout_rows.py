@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from fleet.core.errors import Locked
+from fleet.core.gate import Judgement, load
 from fleet.core.model import Json
-from fleet.core.rollout import FINISHED, Direction, NodeTask, RolloutState, State
+from fleet.core.rollout import FINISHED, Direction, NodeTask, Request, RolloutState, State
 
 _STATES = frozenset(get_args(State))
 
@@ -38,7 +39,7 @@ class Rollout:
     plan: str
     command: str
     state: RolloutState
-    request: str
+    request: Request
     forgiven: int
     reason: str
     who: str
@@ -50,6 +51,29 @@ class Rollout:
     def finished(self) -> bool:
         """Whether nothing can happen any more."""
         return self.state in FINISHED
+
+
+@dataclass(frozen=True)
+class Wave:
+    """One wave of a rollout. Times are seconds since the epoch, 0 = not yet; `gate` is by hardware cell."""
+
+    number: int
+    size: int
+    began: float
+    ended: float
+    gate: Mapping[str, Judgement] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Approval:
+    """A person's yes or no to one stage of exactly one plan. `at` is ISO 8601."""
+
+    plan: str
+    stage: str
+    verdict: str
+    who: str
+    why: str
+    at: str
 
 
 @dataclass(frozen=True)
@@ -104,12 +128,18 @@ def rollout(row: Any) -> Rollout:
     )  # fmt: skip
 
 
+def wave(row: Any) -> Wave:
+    """One wave from its row."""
+    return Wave(row.number, row.size, row.began, row.ended, load(row.gate))
+
+
 def stored(row: Any) -> Stored:
     """A node's task from its row; a state that this release does not know is `held`."""
     task = NodeTask(
         node=row.node, group=row.grp, wave=row.wave, state=row.state if row.state in _STATES else "held",
         direction=row.direction, cursor=row.cursor, attempt=row.attempt, tries=row.tries, open=row.open,
         since=row.since, limit_s=row.limit_s, reason=row.reason, owner=row.owner, next_action=row.next_action,
+        revisits=row.revisits,
     )  # fmt: skip
     return Stored(task, row.boot_id, json.loads(row.prior), frozenset(json.loads(row.given)))
 
@@ -120,6 +150,7 @@ def values(task: NodeTask) -> dict[str, Any]:
         "grp": task.group, "wave": task.wave, "state": task.state, "direction": task.direction, "cursor": task.cursor,
         "attempt": task.attempt, "tries": task.tries, "open": task.open, "since": task.since, "limit_s": task.limit_s,
         "reason": task.reason, "owner": task.owner, "next_action": task.next_action,
+        "revisits": task.revisits,
     }  # fmt: skip
 
 

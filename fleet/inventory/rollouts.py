@@ -18,12 +18,14 @@ from sqlalchemy import Connection, bindparam, delete, extract, func, insert, sel
 from fleet.core import planfile
 from fleet.core.budget import Limit, Verdict, admit
 from fleet.core.errors import Locked, NotFound
+from fleet.core.gate import Judgement
+from fleet.core.gate import dump as gate_rows
 from fleet.core.model import Json, Node, Plan, canonical
 from fleet.core.nodeset import fold
-from fleet.core.rollout import FINISHED, NodeTask, RolloutState
-from fleet.inventory import rollout_rows
+from fleet.core.rollout import FINISHED, NodeTask, Request, RolloutState
+from fleet.inventory import outbox, rollout_rows
 from fleet.inventory.database import Database, chunks, upsert
-from fleet.inventory.rollout_rows import Attempt, Fenced, Lease, Result, Rollout, Stored
+from fleet.inventory.rollout_rows import Approval, Attempt, Fenced, Lease, Result, Rollout, Stored, Wave
 from fleet.inventory.tables import rollouts as tables
 from fleet.inventory.tables import table
 from fleet.inventory.task_rows import ATTEMPT, TASK, TASK_ROWS, TaskMemory, last_attempts, write
@@ -39,7 +41,7 @@ CONTROLLER = table(tables.ControllerRow)
 APPROVAL = table(tables.ApprovalRow)
 FORGOTTEN_S = 30 * 86400.0  # every command that drives a rollout is a controller: their rows must not pile up
 
-__all__ = ["Attempt", "Fenced", "Lease", "Result", "Rollout", "Rollouts", "Stored"]
+__all__ = ["Approval", "Attempt", "Fenced", "Lease", "Result", "Rollout", "Rollouts", "Stored", "Wave"]
 
 
 class Rollouts:
@@ -67,30 +69,20 @@ class Rollouts:
             for name in wave
         ]
         with self.database.writing() as connection:
-            owned: dict[str, str] = {}
-            for some in chunks(names):
-                for found in connection.execute(select(OWNER).where(OWNER.c.node.in_(some))):
-                    owned[found.node] = found.rollout
-            if owned:
-                others = ", ".join(sorted(set(owned.values())))
-                raise Locked(
-                    f"{fold(owned)} belongs to the unfinished rollout {others}",
-                    hint=f"fleet rollout show {others.split(',')[0]}, then resume or abort it",
-                    slug="nodes-locked",
-                )
+            _free(connection, names)
             body = {"id": plan.id, "body": canonical(planfile.dump(plan)), "at": at, "who": who}
             upsert(connection, PLAN, [body], ("id",), replace=False)
             connection.execute(insert(ROLLOUT), [row])
             for some in chunks(tasks):
                 connection.execute(insert(TASK), list(some))
-            for some in chunks(names):
-                connection.execute(insert(OWNER), [{"node": name, "rollout": rollout} for name in some])
+            _own(connection, rollout, names)
             waves = [
                 {"rollout": rollout, "number": n, "size": len(w), "began": 0.0, "ended": 0.0}
                 for n, w in enumerate(plan.waves)
             ]
             if waves:
                 connection.execute(insert(WAVE), waves)
+            outbox.enqueue(connection, rollout, "rollout.started", {"plan": plan.id, "who": who}, time.time())
         return self.rollout(rollout)
 
     def rollout(self, rollout: str) -> Rollout:
@@ -151,6 +143,19 @@ class Rollouts:
         with self.database.reading() as connection:
             return self._memory.read(rollout, connection.execute(query))
 
+    def waves(self, rollout: str) -> list[Wave]:
+        """The waves of a rollout, in order."""
+        with self.database.reading() as connection:
+            query = select(WAVE).where(WAVE.c.rollout == rollout).order_by(WAVE.c.number)
+            return [rollout_rows.wave(row) for row in connection.execute(query)]
+
+    def approvals(self, plan: str) -> list[Approval]:
+        """What people said to a plan, oldest first."""
+        of = APPROVAL.c
+        query = select(of.plan, of.stage, of.verdict, of.who, of.why, of.at).where(of.plan == plan).order_by(of.id)
+        with self.database.reading() as connection:
+            return [Approval(*row) for row in connection.execute(query)]
+
     def attempts(self, rollout: str, node: str = "") -> list[Attempt]:
         """The attempts of a rollout, or of one of its nodes, in the order in which they began."""
         query = select(ATTEMPT).where(ATTEMPT.c.rollout == rollout).order_by(ATTEMPT.c.id)
@@ -181,6 +186,7 @@ class Rollouts:
             rows.append((task, {**more, **({} if boot_id is None else {"boot_id": boot_id})}))
         with self._fenced(lease) as connection:
             write(connection, lease.name, rows)
+            outbox.enqueue_endings(connection, lease.name, (task for task, _ in rows), time.time())
 
     def intend(self, lease: Lease, tasks: Sequence[NodeTask], phase: str, now: float) -> dict[str, int]:
         """Write an intent for each of those nodes before anything is done; node -> id of the attempt.
@@ -239,15 +245,34 @@ class Rollouts:
                     more["given"] = sorted({*old.given, result.given})
                 rows.append((result.task, more))
             write(connection, lease.name, rows)
+            outbox.enqueue_endings(connection, lease.name, (task for task, _ in rows), now)
 
     def set_state(self, lease: Lease, state: RolloutState, reason: str, at: str) -> None:
         """Pause, go on with, or end a rollout. Ending it sets its nodes free."""
         with self._fenced(lease) as connection:
             values: dict[str, Any] = {"state": state, "reason": reason}
+            plan = connection.execute(select(ROLLOUT.c.plan).where(ROLLOUT.c.id == lease.name)).scalar()
+            kind = "approval.needed" if reason.startswith("approval:") else f"rollout.{state}"
+            outbox.enqueue(connection, lease.name, kind, {"state": state, "reason": reason, "plan": plan}, time.time())
             if state in FINISHED:
                 values["ended_at"] = at
                 connection.execute(delete(OWNER).where(OWNER.c.rollout == lease.name))
             connection.execute(update(ROLLOUT).where(ROLLOUT.c.id == lease.name).values(**values))
+
+    def set_reason(self, lease: Lease, reason: str) -> None:
+        """Say why a running rollout begins nothing just now; "" when it does."""
+        with self._fenced(lease) as connection:
+            connection.execute(update(ROLLOUT).where(ROLLOUT.c.id == lease.name).values(reason=reason))
+
+    def set_gate(self, lease: Lease, number: int, judged: Mapping[str, Judgement]) -> None:
+        """Store what the gate of a wave said of some hardware cells; of the others it stays as it was."""
+        with self._fenced(lease) as connection:
+            of = (WAVE.c.rollout == lease.name, WAVE.c.number == number)
+            before = connection.execute(select(WAVE.c.gate).where(*of)).scalar_one()
+            connection.execute(update(WAVE).where(*of).values(gate={**before, **gate_rows(judged)}))
+            for said in judged.values():
+                body: dict[str, Json] = {"wave": number + 1, "verdict": said.verdict, "reason": said.reason}
+                outbox.enqueue(connection, lease.name, "gate.verdict", body, time.time())
 
     def set_wave(self, lease: Lease, number: int, *, began: float | None = None, ended: float | None = None) -> None:
         """Note when a wave began or ended."""
@@ -259,27 +284,47 @@ class Rollouts:
 
     # --- what a person asks of a rollout --------------------------------------------------------------------------
 
-    def request(self, rollout: str, what: str) -> None:
-        """`pause`, `abort`, or "" to go on; read at the next tick."""
+    def request(self, rollout: str, what: Request) -> None:
+        """`pause`, `abort`, `rollback`, `kill`, or "" to go on; read at the next tick."""
         with self.database.writing() as connection:
             connection.execute(update(ROLLOUT).where(ROLLOUT.c.id == rollout).values(request=what))
 
-    def reopen(self, lease: Lease, tasks: Iterable[NodeTask], forgiven: int) -> None:
-        """A person says: go on. The failures so far are accepted, nodes that waited for hands owe their step again."""
-        with self._fenced(lease) as connection:
-            write(connection, lease.name, [(task, {}) for task in tasks])
-            connection.execute(
-                update(ROLLOUT)
-                .where(ROLLOUT.c.id == lease.name, ROLLOUT.c.state.not_in(FINISHED))
-                .values(state="running", request="", reason="", forgiven=forgiven)
-            )
+    def reopen(
+        self,
+        lease: Lease,
+        tasks: Iterable[NodeTask],
+        forgiven: int,
+        gates: Mapping[int, Mapping[str, Judgement]],
+        request: Request = "",
+    ) -> None:
+        """A person says: go on, or back. These tasks, gates and forgiven failures hold from now on.
 
-    def approve(self, plan: str, verdict: str, who: str, why: str, at: str) -> None:
-        """Note a person's yes or no to a plan."""
+        A rollout that was over owns its nodes again: Locked when one of them belongs to another by now.
+        """
+        with self._fenced(lease) as connection:
+            row = connection.execute(select(ROLLOUT.c.state).where(ROLLOUT.c.id == lease.name)).one()
+            if row.state in FINISHED:
+                names = list(connection.execute(select(TASK.c.node).where(TASK.c.rollout == lease.name)).scalars())
+                _free(connection, names)
+                _own(connection, lease.name, names)
+            write(connection, lease.name, [(task, {}) for task in tasks])
+            for number, judged in gates.items():
+                of = (WAVE.c.rollout == lease.name, WAVE.c.number == number)
+                connection.execute(update(WAVE).where(*of).values(gate=gate_rows(judged)))
+            values = {"state": "running", "request": request, "reason": "", "forgiven": forgiven, "ended_at": ""}
+            connection.execute(update(ROLLOUT).where(ROLLOUT.c.id == lease.name).values(**values))
+            outbox.enqueue(connection, lease.name, "rollout.resumed", {"request": request}, time.time())
+
+    def approve(self, said: Approval) -> None:
+        """Note a person's yes or no. A rollout of that plan that waits for it goes on with the next look."""
+        row = {
+            "plan": said.plan, "stage": said.stage, "verdict": said.verdict, "who": said.who, "why": said.why,
+            "at": said.at,
+        }  # fmt: skip
+        waits = (ROLLOUT.c.plan == said.plan, ROLLOUT.c.state == "paused", ROLLOUT.c.reason.startswith("approval:"))
         with self.database.writing() as connection:
-            connection.execute(
-                insert(APPROVAL).values(plan=plan, verdict=verdict, who=who, why=why, at=at)
-            )  # fmt: skip
+            connection.execute(insert(APPROVAL), [row])
+            connection.execute(update(ROLLOUT).where(*waits).values(state="running", reason=""))
 
     # --- budgets --------------------------------------------------------------------------------------------------
 
@@ -390,3 +435,23 @@ class Rollouts:
         """The processes that drive rollouts, or did of late: the last heartbeat and the version of each."""
         with self.database.reading() as connection:
             return {row.id: (row.heartbeat, row.version) for row in connection.execute(select(CONTROLLER))}
+
+
+def _free(connection: Connection, names: Sequence[str]) -> None:
+    """Locked when one of those nodes belongs to an unfinished rollout."""
+    owned: dict[str, str] = {}
+    for some in chunks(names):
+        for found in connection.execute(select(OWNER).where(OWNER.c.node.in_(some))):
+            owned[found.node] = found.rollout
+    if owned:
+        others = ", ".join(sorted(set(owned.values())))
+        raise Locked(
+            f"{fold(owned)} belongs to the unfinished rollout {others}",
+            hint=f"fleet rollout show {others.split(',')[0]}, then resume or abort it",
+            slug="nodes-locked",
+        )
+
+
+def _own(connection: Connection, rollout: str, names: Sequence[str]) -> None:
+    for some in chunks(names):
+        connection.execute(insert(OWNER), [{"node": name, "rollout": rollout} for name in some])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.core.gate import Sample, judge
 from fleet.core.model import Group, Plan, Step, VersionChange
 from fleet.core.plan import sealed
 from fleet.core.rollout import (
@@ -21,6 +22,7 @@ from fleet.core.rollout import (
     Do,
     Finish,
     Halt,
+    Judge,
     NodeTask,
     Outcome,
     Result,
@@ -35,6 +37,7 @@ from fleet.core.rollout import (
     step_of,
     summary,
     turn,
+    waits_for_person,
 )
 
 UP = (VersionChange("driver", "1", "2"),)
@@ -62,9 +65,19 @@ def tasks(made: Plan) -> tuple[NodeTask, ...]:
     return tuple(NodeTask(n, where[n], w) for w, wave in enumerate(made.waves) for n in wave)
 
 
-def run(made: Plan, outcome: Callable[[NodeTask, Step], Outcome], limit: int = 3000) -> tuple[Snapshot, list[Any]]:
+def well(node: str) -> Sample:
+    return Sample(node, "well")
+
+
+def run(
+    made: Plan,
+    outcome: Callable[[NodeTask, Step], Outcome],
+    limit: int = 3000,
+    look: Callable[[str], Sample] = well,
+    **more: Any,
+) -> tuple[Snapshot, list[Any]]:
     """Carry a plan out in memory, every node getting `outcome`; the last snapshot and all that happened."""
-    snapshot = Snapshot(made, "running", tasks(made))
+    snapshot = Snapshot(made, "running", tasks(made), **more)
     log: list[Any] = []
     for now in range(limit):
         moves = next_moves(snapshot, float(now))
@@ -81,6 +94,12 @@ def run(made: Plan, outcome: Callable[[NodeTask, Step], Outcome], limit: int = 3
                         by_name[name] = advance(made.groups[task.group], task, outcome(task, move.step), float(now))
                 case Change(task):
                     by_name[task.node] = task
+                case Judge(wave, treated, control):
+                    said = {
+                        cell: judge([look(n) for n in names], [look(n) for n in control[cell]], canary=wave == 0)
+                        for cell, names in treated.items()
+                    }
+                    snapshot = replace(snapshot, gates={**snapshot.gates, wave: {**snapshot.gates.get(wave, {}), **said}})
                 case Halt():
                     return replace(snapshot, state="paused", tasks=tuple(by_name.values())), log
                 case Finish(state):
@@ -230,4 +249,4 @@ def test_whatever_happens_it_rests_in_order_and_within_its_failures(
     waiting = [t for t in end.tasks if not t.ended]
     if waiting:
         assert end.state == "paused"
-        assert sum(map(failing, end.tasks)) > failure_limit(made)
+        assert sum(map(failing, end.tasks)) > failure_limit(made) or any(map(waits_for_person, end.tasks))

@@ -256,7 +256,8 @@ def test_drain_without_end_gives_the_node_back(site: Site) -> None:
         if site.upgrade.tick("r-1", lease, False).resting:
             break
     task = site.store.tasks("r-1")["n6"].task
-    assert task.state == "failed" and "drain did not end" in task.reason
+    assert task.state == "held" and task.reason.startswith("revisit:") and "drain did not end" in task.reason
+    assert task.revisits == 3
     assert site.fleet.state("n6")["cordoned"] == ""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, String, Text
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, String, Text
 from sqlmodel import Field, SQLModel
 
 from fleet.inventory.tables import json_type
@@ -81,7 +81,6 @@ class NodeTaskRow(SQLModel, table=True):
     prior: dict[str, Any] = Field(sa_column=Column(json_type(), nullable=False))
     given: list[str] = Field(sa_column=Column(json_type(), nullable=False))  # digests of states this rollout gave it
     revisits: int = Field(sa_column=Column(Integer, nullable=False, server_default="0"))
-    not_before: float = Field(sa_column=Column(Float, nullable=False, server_default="0"))
 
 
 class NodeOwnerRow(SQLModel, table=True):

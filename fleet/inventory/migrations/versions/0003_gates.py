@@ -18,7 +18,6 @@ def upgrade() -> None:
     """Add columns with the value that rows made before had in effect; make the table of notifications."""
     with op.batch_alter_table("node_task") as batch:
         batch.add_column(sa.Column("revisits", sa.Integer(), nullable=False, server_default="0"))
-        batch.add_column(sa.Column("not_before", sa.Float(), nullable=False, server_default="0"))
     with op.batch_alter_table("wave") as batch:
         batch.add_column(sa.Column("gate", JSON, nullable=False, server_default="{}"))
     with op.batch_alter_table("approval") as batch:

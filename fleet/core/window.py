@@ -1,0 +1,123 @@
+"""Maintenance windows: when nodes may be taken out of service. `Mon-Fri 22:00-06:00 Asia/Shanghai`, several of them.
+
+A window belongs to the day on which it opens, so one over midnight ends on the next day. Nodes under way when it closes
+are finished; none is begun whose work would, by its estimate, outlast the window.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo
+
+from fleet.core.errors import BadInput
+
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_SHAPE = re.compile(
+    r"(?:(?P<days>[A-Za-z]{3}(?:-[A-Za-z]{3})?(?:,[A-Za-z]{3}(?:-[A-Za-z]{3})?)*)\s+)?"
+    r"(?P<start>\d\d:\d\d)-(?P<end>\d\d:\d\d)(?:\s+(?P<zone>[A-Za-z0-9_+/-]+))?"
+)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some weekdays (0 = Monday), a start and an end in minutes of the day, and the time zone they are meant in."""
+
+    days: frozenset[int]
+    start: int
+    end: int
+    zone: str = "UTC"
+
+    @classmethod
+    def parse(cls, text: str) -> Window:
+        """`[DAYS] HH:MM-HH:MM [ZONE]`; BadInput says what is wrong. Without days every day, without a zone UTC."""
+        match = _SHAPE.fullmatch(text.strip())
+        if match is None:
+            raise _bad(text, "it reads: [Mon-Fri,Sun] 22:00-06:00 [Asia/Shanghai]")
+        start, end = _minute(text, match["start"]), _minute(text, match["end"])
+        if start == end:
+            raise _bad(text, "it opens and closes at the same minute")
+        zone = match["zone"] or "UTC"
+        _zone(text, zone)
+        return cls(_days(text, match["days"] or "Mon-Sun"), start, end, zone)
+
+    def closes(self, at: float) -> float | None:
+        """When the window that is open at `at` (seconds since the epoch) closes; None = it is shut then."""
+        local = datetime.fromtimestamp(at, UTC).astimezone(_zone("", self.zone))
+        for back in (0, 1):  # opened today, or yesterday and over midnight
+            opens, shuts = self._on(local, -back)
+            if opens <= local < shuts:
+                return shuts.timestamp()
+        return None
+
+    def opens(self, at: float) -> float:
+        """When it opens next after `at`."""
+        local = datetime.fromtimestamp(at, UTC).astimezone(_zone("", self.zone))
+        for ahead in range(9):
+            opens, shuts = self._on(local, ahead)
+            if shuts > opens and opens > local:
+                return opens.timestamp()
+        raise AssertionError("a window has at least one day of the week")
+
+    def _on(self, local: datetime, ahead: int) -> tuple[datetime, datetime]:
+        """Opening and closing of that day; equal when the day has none."""
+        day = local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0) + timedelta(days=ahead)
+        opens = day.replace(hour=self.start // 60, minute=self.start % 60)
+        if day.weekday() not in self.days:
+            return opens, opens
+        last = day + timedelta(days=1) if self.end <= self.start else day
+        return opens, last.replace(hour=self.end // 60, minute=self.end % 60)
+
+
+def shut(windows: Iterable[Window], now: float, needs_s: float = 0.0) -> str:
+    """Why nothing may be begun now, or "" while a window is open for at least `needs_s` more seconds.
+
+    A window that never is that long is good from its opening on: otherwise nothing would ever begin.
+    """
+    windows = tuple(windows)
+    if not windows:
+        return ""
+    short = False
+    for window in windows:
+        closes = window.closes(now)
+        if closes is not None:
+            length = ((window.end - window.start) % 1440) * 60
+            if closes - now >= min(needs_s, length / 2):
+                return ""
+            short = True
+    soonest = min(window.opens(now) for window in windows)
+    when = datetime.fromtimestamp(soonest, UTC).strftime("%Y-%m-%dT%H:%MZ")
+    return f"the window closes too soon; the next opens at {when}" if short else f"no window is open before {when}"
+
+
+def _bad(text: str, why: str) -> BadInput:
+    return BadInput(f"no maintenance window: {text[:80]!r}: {why}", hint="fleet help bad-window", slug="bad-window")
+
+
+def _minute(text: str, clock: str) -> int:
+    hour, minute = int(clock[:2]), int(clock[3:])
+    if hour > 23 or minute > 59:
+        raise _bad(text, f"{clock} is no time of day")
+    return hour * 60 + minute
+
+
+def _days(text: str, days: str) -> frozenset[int]:
+    found: set[int] = set()
+    for part in days.split(","):
+        names = [name.capitalize() for name in part.split("-")]
+        unknown = [name for name in names if name not in DAYS]
+        if unknown:
+            raise _bad(text, f"{unknown[0]} is no day: {' '.join(DAYS)}")
+        first, last = DAYS.index(names[0]), DAYS.index(names[-1])
+        found |= {(first + ahead) % 7 for ahead in range((last - first) % 7 + 1)}
+    return frozenset(found)
+
+
+def _zone(text: str, name: str) -> tzinfo:
+    """The rules of a time zone: a table of the system's, which is the one thing read here."""
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise _bad(text, f"the time zone {name} is not known here") from None
