@@ -335,4 +335,5 @@ def hands(
         clock=tell,
         now=lambda: NOW,
         sleep=sleep or nap,
+        elapsed=tell if clock is None else time.monotonic,
     )
