@@ -36,15 +36,24 @@ def controller() -> None:
     help="What keeps track of the work: our own leases, or DBOS with a database of its own beside ours.",
 )  # fmt: skip
 @click.option("--parallel", type=click.IntRange(1, 64), default=4, show_default=True, help="Playbook runs at a time.")
+@click.option(
+    "--metrics",
+    "listen",
+    metavar="[HOST:]PORT",
+    help="Give metrics for Prometheus there, at /metrics; HOST default loopback.",
+)
 @click.pass_context
-def run(ctx: click.Context, name: str | None, kind: str, parallel: int) -> int:
+def run(ctx: click.Context, name: str | None, kind: str, parallel: int, listen: str | None) -> int:
     """Carry out every rollout that runs and that nobody drives, until stopped.
 
     Start it once on SQLite, on as many machines as you like on PostgreSQL. `fleet upgrade` hands its rollout to it and
-    follows. SIGTERM lets the steps under way end; a kill at any moment is safe.
+    follows. SIGTERM lets the steps under way end; a kill at any moment is safe. It also sends the events that the
+    settings notify_… ask for, and keeps the file of the setting metrics_file.
     """
+    from fleet.cli.metrics import exposed
     from fleet.controller import Controller, Workshop, seated
     from fleet.inventory.rollouts import Rollouts
+    from fleet.notify import notifying
 
     stop = threading.Event()
 
@@ -62,6 +71,8 @@ def run(ctx: click.Context, name: str | None, kind: str, parallel: int) -> int:
             stack.callback(signal.signal, number, signal.signal(number, stopping))
         single = inventory.database.dialect == "sqlite"
         stack.enter_context(seated(store, seat, stop, single=single))
+        stack.enter_context(notifying(settings, inventory.database, store.clock, say))
+        stack.enter_context(exposed(settings, store, parallel, listen))
         workshop = Workshop(_doors(settings, inventory, parallel))
         engine = _engine(kind, store, workshop, seat, stop, stack)
         say(f"controller {seat} carries out the rollouts of {inventory.database.shown} ({kind})")

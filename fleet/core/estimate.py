@@ -61,7 +61,7 @@ class History:
 
 @dataclass(frozen=True)
 class Tally:
-    """Nodes of a rollout that stand at the same place: `since` is the mean moment at which they came there."""
+    """Nodes of a rollout that stand at the same place: `since` is when the last of them came there."""
 
     wave: int
     group: int
@@ -134,14 +134,16 @@ def estimate(
 ) -> Estimate:
     """How long the rollout of that plan will still take, from where its nodes stand at `now`."""
     by_wave: dict[int, list[Tally]] = {}
+    soaking = 0.0  # of the waves that have ended, for the one that ended last
     for tally in tallies:
         if tally.state not in ENDS:
             by_wave.setdefault(tally.wave, []).append(tally)
-    if not by_wave:
-        return Estimate(0.0, 0.0, 0, "")
+        elif tally.state == "done":
+            soaking = max(soaking, soak_s(plan) - max(0.0, now - tally.since))
+    soaking = 0.0 if any(tally.begun for some in by_wave.values() for tally in some) else soaking
     clocks = _Clock(history, now, 0.5), _Clock(history, now, 0.9)
-    last = max(by_wave)
     for clock in clocks:
+        clock.total += soaking
         for number in sorted(by_wave):
             runs, slots = _shape(plan, number, parallel, total)
             started: list[float] = []
@@ -151,7 +153,7 @@ def estimate(
                 many = math.ceil(tally.count / runs)
                 (started if tally.begun else waiting).extend([clock.left(group, tally)] * many)
             clock.total += _makespan(started, waiting, slots)
-            clock.total += soak_s(plan) if number < last else 0.0
+            clock.total += soak_s(plan)
     typical, worst = clocks
     if typical.missing:
         phases = ", ".join(sorted(typical.missing))
@@ -160,8 +162,8 @@ def estimate(
 
 
 def soak_s(plan: Plan) -> float:
-    """How long the rollout waits after each wave but the last."""
-    value = plan.policy.get("soak_s", 0)
+    """How long the rollout waits after each wave before its gate looks at it."""
+    value = 0 if plan.policy.get("gate") is False else plan.policy.get("soak_s", 0)
     return float(value) if isinstance(value, int | float) else 0.0
 
 

@@ -131,7 +131,7 @@ def head(connection: Connection, rollout: str) -> Head:
 
 def tallies(connection: Connection, rollout: str) -> tuple[Tally, ...]:
     """The nodes of a rollout, counted by the place where they stand."""
-    query = select(*_PLACE, func.count(), func.avg(TASK.c.since)).where(TASK.c.rollout == rollout).group_by(*_PLACE)
+    query = select(*_PLACE, func.count(), func.max(TASK.c.since)).where(TASK.c.rollout == rollout).group_by(*_PLACE)
     return tuple(
         Tally(row[0], row[1], row[2], row[3], row[4], int(row[5]), float(row[6])) for row in connection.execute(query)
     )
@@ -252,11 +252,11 @@ def failing(database: Database, rollouts: Sequence[str]) -> dict[str, int]:
 
 
 def overdue(database: Database, now: float, grace_s: float = 0.0) -> list[tuple[str, Standing]]:
-    """(rollout, node) of every node of an unfinished rollout whose step is past its limit, the oldest first."""
+    """(rollout, node) of every node of an unfinished rollout that is past the limit of its state, the oldest first."""
     query = (
         select(TASK, ROLLOUT.c.id.label("of"))
         .join(ROLLOUT, ROLLOUT.c.id == TASK.c.rollout)
-        .where(ROLLOUT.c.state.not_in(FINISHED), _BEGUN, TASK.c.limit_s > 0, _OVERDUE_AT + grace_s < now)
+        .where(ROLLOUT.c.state.not_in(FINISHED), TASK.c.limit_s > 0, _OVERDUE_AT + grace_s < now)
         .order_by(TASK.c.since, TASK.c.node)
     )
     with database.reading() as connection:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from fleet.core.errors import BadInput
 from fleet.core.model import Json, canonical, digest
 from fleet.core.nodeset import fold
-from fleet.core.rollout import NodeTask
+from fleet.core.rollout import NodeTask, waits_for_person
 from fleet.inventory.database import Database
 from fleet.inventory.tables import table
 from fleet.inventory.tables.rollouts import NotificationRow
@@ -107,7 +107,7 @@ def kind_of(task: NodeTask) -> str:
         return "node.failed"
     if task.state != "held":
         return ""
-    return "node.waiting" if task.reason.startswith(("hands:", "ambiguous:")) else "node.held"
+    return "node.waiting" if waits_for_person(task) else "node.held"
 
 
 class Outbox:

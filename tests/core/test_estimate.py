@@ -48,9 +48,20 @@ def test_the_budget_of_the_fleet_bounds_what_goes_at_once(limit: str, total: int
     assert found.seconds == pytest.approx(rounds * EACH)
 
 
-def test_soaking_counts_between_waves() -> None:
-    bare, soaked = (estimate_plan(plan([1, 1, 1], soak_s=s), HISTORY, parallel=4) for s in (0, 3600))
-    assert bare.seconds is not None and soaked.seconds == bare.seconds + 2 * 3600
+def test_each_wave_soaks_before_its_gate() -> None:
+    bare, soaked, ungated = (
+        estimate_plan(plan([1, 1, 1], soak_s=s, gate=g), HISTORY, parallel=4)
+        for s, g in ((0, True), (3600, True), (3600, False))
+    )
+    assert bare.seconds is not None and soaked.seconds == bare.seconds + 3 * 3600 and ungated.seconds == bare.seconds
+
+
+def test_a_wave_that_soaks_has_the_rest_of_its_soak_to_go() -> None:
+    made = plan([1, 1], soak_s=3600)
+    ended, waiting = Tally(0, 0, "done", "forward", 5, 1, since=1000.0), Tally(1, 0, "waiting", "forward", -1, 1)
+    found = estimate(made, [ended, waiting], HISTORY, 4, now=1600.0)
+    assert found.seconds == pytest.approx(3000 + EACH + 3600)
+    assert estimate(made, [ended], HISTORY, 4, now=9e9).seconds == 0.0
 
 
 def test_what_was_never_seen_is_not_guessed() -> None:

@@ -101,7 +101,7 @@ def test_states_failures_and_overdue_nodes(store: Rollouts) -> None:
     held = lease(store)
     put(store, held, "n1", state="rebooting", cursor=2, since=500.0, limit_s=60)
     put(store, held, "n2", state="installing", direction="back", cursor=0, since=900.0, limit_s=600)
-    put(store, held, "n3", state="failed", cursor=2, since=100.0, limit_s=1)
+    put(store, held, "n3", state="failed", cursor=2, since=100.0)
     assert history.states(store.database, ["r-1"]) == {
         "r-1": {"rebooting": (1, 500.0), "installing": (1, 900.0), "failed": (1, 100.0), "waiting": (1, 0.0)}
     }
