@@ -39,6 +39,9 @@ class Settings:
     channel: str = "stable"
     min_level: str = "observed"
     max_unavailable: str = "25%"
+    soak: int = 0  # seconds for which a wave is watched before it is judged and the next may begin
+    window: str = ""  # maintenance windows, `;` between several: Mon-Fri 22:00-06:00 Asia/Shanghai; default always
+    approve: str = ""  # what somebody else must say yes to: start, canary or start,canary
     drain: str = ""  # none, command, slurm, kubernetes; default: command where one is set, else none
     drain_deadline: int = 3600  # how long running jobs are waited for
     drain_command: str = ""  # run on the controller with NODE, ACTION in its environment
@@ -56,6 +59,7 @@ class Settings:
     notify_events: tuple[str, ...] = ()  # kinds, such as node.failed, or node for all of them; default all
     notify_secret_file: str = ""  # holds the key that events are signed with
     metrics_file: str = ""  # kept up to date for the node exporter's textfile collector
+    own_approval: bool = False  # who began a rollout may approve its plan too
     operator: str = ""  # who is recorded in the audit log; default the login name
 
     @property
@@ -79,7 +83,12 @@ class Settings:
         return Path(self.state_dir) / "evidence"
 
 
-_BOUNDS = {"fanout": (1, 4096), "probe_timeout": (1, 3600), "drain_deadline": (1, 30 * 86400)}  # least and most
+_BOUNDS = {
+    "fanout": (1, 4096),
+    "probe_timeout": (1, 3600),
+    "drain_deadline": (1, 30 * 86400),
+    "soak": (0, 30 * 86400),
+}  # least and most
 _CHOICES = {
     "host_keys": ("pinned", "tofu"),
     "channel": get_args(Channel),

@@ -14,9 +14,11 @@ from fleet.core import drift
 from fleet.core.budget import FLEET, Limit, known_kind
 from fleet.core.errors import BadInput, FleetError, NotFound, UsageError
 from fleet.core.model import LEVELS, Channel, Conflict, Facts, Node, Plan, Policy, Request, Solution, component
+from fleet.core.move import STAGES
 from fleet.core.plan import Candidate, PlanPolicy, make
 from fleet.core.vendor import ArtifactName
 from fleet.core.version import Range
+from fleet.core.window import Window
 
 _WISH = re.compile(r"\s*([A-Za-z_-]+)\s*(==|>=|<=|!=|=|<|>|in\s*\[)")
 _NOT_WISHED = ("os", "kernel")  # what a baseline says of them is judged by the audit, not brought about by an upgrade
@@ -77,6 +79,49 @@ def parse_limits(texts: Sequence[str], fleet_wide: str) -> dict[str, str]:
     for limit in out.values():
         Limit.parse(limit)
     return out
+
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def parse_time(text: str) -> int:
+    """`90`, `90s`, `10m`, `2h` or `1d` -> seconds, at most 30 days; BadInput for anything else."""
+    match = re.fullmatch(r"\s*(\d{1,7})\s*([smhd]?)\s*", text, re.ASCII)
+    seconds = int(match[1]) * _UNITS[match[2]] if match else -1
+    if not 0 <= seconds <= 30 * 86400:
+        raise BadInput(
+            f"a time cannot be {text[:40]!r}", hint="write 90s, 10m, 2h or 1d; 30 days at most", slug="bad-time"
+        )
+    return seconds
+
+
+def parse_windows(texts: Iterable[str]) -> tuple[str, ...]:
+    """Maintenance windows as they were written; BadInput for one that is none."""
+    found = tuple(text.strip() for text in texts if text.strip())
+    for text in found:
+        Window.parse(text)
+    return found
+
+
+def parse_approval(text: str) -> tuple[str, ...]:
+    """`start`, `canary`, both with a comma, or `none` -> the stages in their order."""
+    words = [word.strip() for word in text.split(",") if word.strip() not in ("", "none")]
+    unknown = [word for word in words if word not in STAGES]
+    if unknown:
+        raise BadInput(
+            f"nobody can approve {unknown[0]!r}", hint=f"it is {' or '.join(STAGES)}", slug="bad-setting"
+        )  # fmt: skip
+    return tuple(stage for stage in STAGES if stage in words)
+
+
+def wave_kind(kind: str) -> str:
+    """A kind of domain that waves can follow; BadInput for another."""
+    if kind == FLEET or not known_kind(kind):
+        raise BadInput(
+            f"waves cannot follow {kind!r}", slug="bad-limit",
+            hint="site, rack, leaf, nvlink_domain, superpod or label:KEY",
+        )  # fmt: skip
+    return kind
 
 
 def policy_of(settings: Settings, strategy: str = "validated") -> Policy:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fleet.drain import Drain
     from fleet.evidence import Origin
     from fleet.inventory import Inventory
-    from fleet.inventory.rollouts import Rollout, Rollouts, Stored
+    from fleet.inventory.rollouts import Lease, Rollout, Rollouts, Stored
     from fleet.playbook import Staged
     from fleet.probe import Probed
     from fleet.remote import Transport
@@ -79,15 +79,18 @@ def drain_of(settings: Settings) -> Drain:
                 run_program, time.time, settings.scontrol_path, settings.slurm_conf, float(settings.drain_deadline)
             )
         case "kubernetes":
-            from fleet.kubernetes import Consent, KubernetesDrain, OfficialClient
+            from fleet.kubeclient import OfficialClient
+            from fleet.kubernetes import Consent, KubernetesDrain
 
             consent = Consent(settings.drain_unmanaged_pods, settings.drain_emptydir)
             client = OfficialClient(settings.kubeconfig, settings.kube_context)
-            return KubernetesDrain(client, time.time, consent, float(settings.drain_deadline))
+            selector = settings.drain_wait_selector
+            return KubernetesDrain(client, time.time, consent, float(settings.drain_deadline), selector)
         case "command":
             from fleet.power import run_hook
 
-            return HookDrain(settings.drain_command, settings.undrain_command, run_hook)
+            census = settings.census_command
+            return HookDrain(settings.drain_command, settings.undrain_command, run_hook, census_command=census)
         case _:
             return NoDrain()
 
@@ -178,14 +181,15 @@ def drive(
     inventory: Inventory,
     rollout: str,
     *,
-    reopen: bool = False,
+    first: Callable[[Upgrade, Lease], object] | None = None,
     parallel: int = PARALLEL,
     plan: Plan | None = None,
     command: str = "",
 ) -> Rollout:
     """Carry out a rollout here until it rests, or hand it to a living controller and follow; its row afterwards.
 
-    With `plan`, it is stored first, as asked by `command`; with `reopen`, what made it pause is accepted.
+    With `plan`, it is stored first, as asked by `command`; `first` is what a person has decided: it is done
+    under the lease, unless a controller drives the rollout, which Locked then says.
     Ctrl-C lets the running steps end and raises Interrupted; a second one ends the process at once, which is safe too.
     """
     from fleet.cli.following import hand_over, host_of
@@ -211,9 +215,9 @@ def drive(
             engine = LeaseEngine(store, upgrade.tick, stop=stop)
             if plan is not None:
                 upgrade.start(rollout, plan, command, matrix_of(settings).digest)
-            if reopen and (host is None or store.rollout(rollout).state == "paused"):
+            if first is not None:
                 lease = store.acquire(rollout, engine.owner, TTL_S, engine.clock(), gone)
-                upgrade.reopen(rollout, lease)
+                first(upgrade, lease)
                 if host is not None:
                     store.drop(lease)
             if host is None:
@@ -266,6 +270,8 @@ def outcome(store: Rollouts, row: Rollout) -> int:
     from fleet.aftermath import waits_for_person
 
     tasks = [s.task for s in store.tasks(row.id).values()]
+    if row.state == "rolled-back":
+        return errors.DONE
     codes = []
     if row.state in ("paused", "running"):
         codes.append(errors.PAUSED)

@@ -35,6 +35,20 @@ def planning(function: F) -> F:
                      help="package, runfile, redfish or mcu; default as the vendor does it."),
         click.option("--strategy", type=click.Choice(["validated", "newest", "minimal"]), default="validated",
                      show_default=True, help="What the matrix prefers."),
+        click.option("--soak", metavar="TIME", help="Watch each wave for 10m, 2h … before it is judged and the next "
+                     "begins.  [default: the setting soak]"),
+        click.option("--no-gate", is_flag=True, help="Do not look at a wave beside untouched nodes before the next."),
+        click.option("--window", "windows", metavar="WINDOW", multiple=True,
+                     help="Begin nodes only then: 'Mon-Fri 22:00-06:00 Asia/Shanghai'.  [default: the setting window]"),
+        click.option("--approve", type=click.Choice(["start", "canary", "start,canary", "none"]),
+                     help="Wait for somebody else's yes: before the start, after the canaries.  "
+                     "[default: the setting approve]"),
+        click.option("--wave-by", metavar="KIND", default="rack", show_default=True,
+                     help="The domain that a wave takes whole: site, rack, leaf, nvlink_domain, superpod, label:KEY."),
+        click.option("--revisits", type=click.IntRange(0, 100), default=2, show_default=True,
+                     help="Later turns for a node whose jobs outlast the drain."),
+        click.option("--revisit-after", metavar="TIME", default="30m", show_default=True, help="Between two of them."),
+        click.option("--split", is_flag=True, help="Part of an NVLink domain or SuperPod may go without the rest."),
         click.option("--chunk", type=click.IntRange(1, 64), default=16, show_default=True,
                      help="Equal nodes in one playbook run."),
     ]  # fmt: skip
@@ -58,11 +72,19 @@ def make_plan(
     deliveries: Sequence[str],
     strategy: str,
     chunk: int,
+    soak: str | None,
+    no_gate: bool,
+    windows: Sequence[str],
+    approve: str | None,
+    wave_by: str,
+    revisits: int,
+    revisit_after: str,
+    split: bool,
 ) -> Plan:
     """The plan that these options ask for."""
     from fleet.core.budget import Limit
     from fleet.core.plan import PlanPolicy
-    from fleet.planning import Planner, parse_limits, parse_wish
+    from fleet.planning import Planner, parse_approval, parse_limits, parse_time, parse_windows, parse_wish, wave_kind
 
     nodes = pick.nodes(inventory, settings)
     if not nodes:
@@ -79,9 +101,17 @@ def make_plan(
         drain_limit_s=settings.drain_deadline,
         chunk=chunk,
         delivery=_deliveries(deliveries),
+        gate=not no_gate,
+        soak_s=settings.soak if soak is None else parse_time(soak),
+        windows=parse_windows(windows or tuple(settings.window.split(";"))),
+        approve=parse_approval(settings.approve if approve is None else approve),
+        wave_by=wave_kind(wave_by),
+        revisits=revisits,
+        revisit_s=parse_time(revisit_after),
+        split=split,
     )
     facts = inventory.facts([node.name for node in nodes])
-    return Planner(settings).plan(nodes, facts, policy, baselines, now(), strategy)
+    return Planner(settings).plan(nodes, facts, policy, baselines, now(), strategy, inventory.nodes())
 
 
 def _deliveries(texts: Sequence[str]) -> dict[str, str]:
@@ -198,3 +228,13 @@ def _cited(reason: Reason) -> str:
 def _policy(policy: Mapping[str, Any], echo: Callable[[str], Any]) -> None:
     limits = ", ".join(f"{kind} {limit}" for kind, limit in dict(policy.get("limits") or {}).items())
     echo(f"out at once: at most {limits}; paused when more than {policy.get('max_failures')} of the nodes fail")
+    between = [f"{policy['soak_s']} s of watching"] if policy.get("soak_s") else []
+    if policy.get("gate", True):
+        between.append("a look at it beside untouched nodes")
+    if between:
+        echo(f"after each wave: {', then '.join(between)}")
+    for window in policy.get("windows") or ():
+        echo(f"nodes begin only: {window}")
+    for stage in policy.get("approve") or ():
+        what = "before anything begins" if stage == "start" else "after the canaries"
+        echo(f"somebody else must say yes {what}: fleet rollout approve")

@@ -9,12 +9,13 @@ import click
 
 from fleet.cli.output import document, emit, output_option, say, table
 from fleet.cli.selection import now, opened, operator
+from fleet.cli.steering import approve, kill, reject, retry, rollback
 from fleet.core import errors
 
 
 @click.group()
 def rollout() -> None:
-    """Rollouts under way and past: list, show, resume, pause, abort."""
+    """Rollouts under way and past: list, show, steer."""
 
 
 @rollout.command("list")
@@ -114,8 +115,12 @@ def _at(seconds: float) -> str:
 @output_option("table", "json", "yaml")
 @click.pass_context
 def resume(ctx: click.Context, rollout_id: str, parallel: int, output: str) -> int:
-    """Go on with a rollout: after a crash, Ctrl-C, a pause, or work that hands had to do."""
+    """Go on with a rollout: after a crash, Ctrl-C, a pause, or work that hands had to do.
+
+    What made it pause is accepted: failures, and what a gate asked about.
+    """
     from fleet.cli.driving import drive
+    from fleet.cli.following import host_of
     from fleet.inventory.rollouts import Rollouts
 
     with opened(ctx) as (settings, inventory):
@@ -123,13 +128,17 @@ def resume(ctx: click.Context, rollout_id: str, parallel: int, output: str) -> i
         row = store.rollout(rollout_id)
         if row.finished:
             raise errors.UsageError(
-                f"rollout {row.id} is over: {row.state}", hint="fleet upgrade makes a new one", slug="rollout-over"
+                f"rollout {row.id} is over: {row.state}",
+                slug="rollout-over",
+                hint=f"fleet rollout retry {row.id} tries failed nodes again; fleet upgrade makes a new one",
             )
-        row = drive(settings, inventory, row.id, reopen=True, parallel=parallel)
-        return _rested(store, row, output)
+        accept: Any = lambda upgrade, lease: upgrade.reopen(row.id, lease)  # noqa: E731
+        driven = row.state == "running" and host_of(store) is not None
+        row = drive(settings, inventory, row.id, first=None if driven else accept, parallel=parallel)
+        return rested(store, row, output)
 
 
-def _rested(store: Any, row: Any, output: str) -> int:
+def rested(store: Any, row: Any, output: str) -> int:
     from fleet.cli.driving import as_dict, outcome
     from fleet.cli.upgrade import ending
 
@@ -150,14 +159,14 @@ def pause(ctx: click.Context, rollout_id: str) -> int:
     with opened(ctx) as (settings, inventory):
         store = Rollouts(inventory.database)
         row = store.rollout(rollout_id)
-        _open(row)
+        unfinished(row)
         store.request(row.id, "pause")
-        inventory.audit(operator(settings), "rollout pause", now(), {"rollout": row.id})
+        inventory.audit(operator(settings), "rollout pause", now(), {"rollout": row.id, "plan": row.plan})
     say(f"rollout {row.id} pauses; fleet rollout resume {row.id} goes on")
     return errors.DONE
 
 
-def _open(row: Any) -> None:
+def unfinished(row: Any) -> None:
     if row.finished:
         raise errors.UsageError(
             f"rollout {row.id} is over: {row.state}", hint=f"fleet rollout show {row.id}", slug="rollout-over"
@@ -181,14 +190,18 @@ def abort(ctx: click.Context, rollout_id: str, yes: bool, output: str) -> int:
     with opened(ctx) as (settings, inventory):
         store = Rollouts(inventory.database)
         row = store.rollout(rollout_id)
-        _open(row)
+        unfinished(row)
         begun = [name for name, s in store.tasks(row.id).items() if s.task.begun]
         confirm(begun or [row.id], max(2, len(begun)), "abort and take back", yes)
         store.request(row.id, "abort")
-        inventory.audit(operator(settings), "rollout abort", now(), {"rollout": row.id})
+        inventory.audit(operator(settings), "rollout abort", now(), {"rollout": row.id, "plan": row.plan})
         try:
             row = drive(settings, inventory, row.id)
         except errors.Locked:
             say(f"rollout {row.id} is aborted by the process that drives it")
             return errors.DONE
-        return _rested(store, row, output)
+        return rested(store, row, output)
+
+
+for command in (approve, reject, retry, rollback, kill):
+    rollout.add_command(command)
