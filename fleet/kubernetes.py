@@ -2,28 +2,30 @@
 
 A node that is cordoned without our annotation belongs to somebody else. A disruption budget that forbids an eviction
 is waited for as long as its answer says. Pods that eviction would lose for good (no controller, or data in an
-emptyDir) need a setting. Only this module knows the official client, and imports it when it is used.
+emptyDir) need a setting, and pods that a selector names are let run to their end before any is evicted. An API server
+that cannot be asked says nothing about any node.
 https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fleet.core.errors import FleetError
 from fleet.core.model import Json, Node
-from fleet.drain import Drained, ours
+from fleet.drain import Drained, marked, ours, outage, unreachable
 
 LABEL = "kubernetes_node"  # the label of a node whose name in Kubernetes is not its name here
 BY = "accelfleet/cordoned-by"  # annotation: our token
 AT = "accelfleet/cordoned-at"  # annotation: seconds since the epoch
 MIRROR = "kubernetes.io/config.mirror"
+OF_THE_POD = ("being terminated", "admission webhook")  # refusals with 403 that are not about our account
 TRIES = 5  # of a change that somebody else came before
 
 Object = Mapping[str, Any]
+RIGHTS = "give the controller's account nodes get/list/patch, pods list, pods/eviction create"
 
 
 class ApiError(Exception):
@@ -43,12 +45,16 @@ class Api(Protocol):
         """A Node."""
         ...
 
+    def nodes(self) -> Sequence[Object]:
+        """Every Node."""
+        ...
+
     def patch_node(self, name: str, patch: Object) -> Object:
         """Merge a patch into a Node; 409 when its resourceVersion is not that of the patch."""
         ...
 
-    def pods(self, node: str) -> Sequence[Object]:
-        """The pods bound to a node, of all namespaces."""
+    def pods(self, node: str, selector: str = "") -> Sequence[Object]:
+        """The pods bound to a node, of all namespaces; with a label selector those that it matches."""
         ...
 
     def evict(self, namespace: str, name: str, uid: str) -> None:
@@ -90,9 +96,32 @@ def owned(node: Object, token: str) -> bool:
 
 def foreign(node: Object) -> Drained:
     """Somebody else keeps it out."""
-    name, by = node["metadata"]["name"], _annotations(node).get(BY)
-    who = f"by {by}" if by else "by somebody else"
-    return Drained("failed", f"cordoned {who}", foreign=True, next_action=f"kubectl describe node {name}")
+    name = node["metadata"]["name"]
+    return Drained("failed", _by(node), foreign=True, next_action=f"kubectl describe node {name}")
+
+
+def _by(node: Object) -> str:
+    return f"cordoned by {_annotations(node).get(BY) or 'somebody else'}"
+
+
+def away(node: Object) -> str:
+    """Why it serves nothing, "" when it does or when a rollout of fleet has it out."""
+    if cordoned(node):
+        return "" if marked(str(_annotations(node).get(BY, ""))) else _by(node)
+    if ready(node):
+        return ""
+    conditions = (node.get("status") or {}).get("conditions") or []
+    said: Object = next((c for c in conditions if c.get("type") == "Ready"), {})
+    why = f", {said['reason']}" if said.get("reason") else ""
+    return f"its Ready condition is {said.get('status') or 'missing'}{why}"
+
+
+def cordoned_at(node: Object) -> float:
+    """When we cordoned it, in epoch seconds; 0 = long ago, where the note is gone or was changed."""
+    try:
+        return float(_annotations(node).get(AT) or 0)
+    except ValueError:
+        return 0.0
 
 
 def stays(pod: Object) -> bool:
@@ -114,6 +143,10 @@ def withheld(pod: Object, consent: Consent) -> str:
     return ""
 
 
+def _full_name(pod: Object) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
 def _controller(pod: Object) -> Object | None:
     owners: Sequence[Object] = pod["metadata"].get("ownerReferences") or ()
     return next((owner for owner in owners if owner.get("controller")), None)
@@ -131,12 +164,16 @@ def budget_of(error: ApiError) -> str:
 
 @dataclass(frozen=True)
 class KubernetesDrain:
-    """A Drain. `clock`: epoch seconds. `later` remembers by uid until when an eviction need not be asked again."""
+    """A Drain and a Census. `clock`: epoch seconds. `wait_selector`: labels of pods that are let run to their end.
+
+    `later` remembers by uid until when an eviction need not be asked again.
+    """
 
     api: Api
     clock: Callable[[], float]
     consent: Consent = Consent()
     deadline_s: float = 3600.0
+    wait_selector: str = ""
     later: dict[str, tuple[float, str]] = field(default_factory=dict)
 
     def cordon(self, node: Node, token: str) -> Drained:
@@ -151,21 +188,34 @@ class KubernetesDrain:
         """Lift the cordon if it is ours, once the node is as ready as it was."""
         return self._told(node, lambda name: self._uncordon(name, token, prior))
 
+    def away(self, nodes: Sequence[Node]) -> dict[str, str]:
+        """A Census: one list of all nodes, however many are asked for."""
+        try:
+            found = {node["metadata"]["name"]: away(node) for node in self.api.nodes()}
+        except FleetError as error:
+            raise unreachable("list of nodes", f"{error.what} ({error.cause})", error.hint) from error
+        except ApiError as error:
+            hint = RIGHTS if error.status in (401, 403) else "kubectl get nodes"
+            raise unreachable("list of nodes", f"the API server says {error}", hint) from error
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            said = f"the answer is not understood: {type(error).__name__} {error}"
+            raise unreachable("list of nodes", said, "kubectl get nodes -o json") from error
+        said_of = {node.name: found.get(node.labels.get(LABEL, node.name), "") for node in nodes}
+        return {name: reason for name, reason in said_of.items() if reason}
+
     def _told(self, node: Node, ask: Callable[[str], Drained]) -> Drained:
+        """What becomes of refusals. Those of the server or of our account are an outage, not the node's failure."""
         name = node.labels.get(LABEL, node.name)
         try:
             return ask(name)
         except FleetError as error:
-            if error.slug != "kubernetes-unreachable":
-                raise
             said = f"{error.slug}: {error.what}" + (f" ({error.cause})" if error.cause else "")
-            return Drained("waiting", said, next_action=error.hint)
+            return outage(said, error.hint)
         except ApiError as error:
-            if error.status in (429, 503):
-                return Drained("waiting", f"kubernetes-busy: the API server says {error}")
             if error.status in (401, 403):
-                action = "give the controller's account nodes get/patch, pods list, pods/eviction create"
-                return Drained("failed", f"kubernetes-denied: {error}", next_action=action)
+                return outage(f"kubernetes-denied: {error}", RIGHTS)
+            if error.status == 429 or error.status >= 500:
+                return outage(f"kubernetes-busy: the API server says {error}", "kubectl get --raw /readyz?verbose")
             if error.status == 404:
                 action = f"kubectl get node {name}; fleet node label {node.name} {LABEL}=NAME"
                 said = f"kubernetes-unknown-node: Kubernetes has no node {name!r}"
@@ -173,7 +223,7 @@ class KubernetesDrain:
             return Drained("failed", f"kubernetes-failed: {error}", next_action=f"kubectl describe node {name}")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             said = f"kubernetes-garbled: the answer is not understood: {type(error).__name__} {error}"
-            return Drained("failed", said, next_action=f"kubectl get node {name} -o json")
+            return outage(said, f"kubectl get node {name} -o json")
 
     def _change(self, name: str, decide: Callable[[Object], Drained | tuple[Object, Drained]]) -> Drained:
         """Read, decide, patch what was read; once more when somebody else was faster."""
@@ -226,19 +276,42 @@ class KubernetesDrain:
             return Drained("failed", "somebody else uncordoned it", foreign=True, next_action=ask)
         if not owned(node, token):
             return foreign(node)
-        left = {}
+        left = self._awaited(name)
+        if left:  # as long as one of these runs nothing is evicted: a job may need its neighbours on the node
+            return self._not_empty(node, f"{len(left)} pods are let run to their end", left)
         for pod in self.api.pods(name):
             if not stays(pod):
-                left[f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"] = self._evicted(pod)
-        if not left:
-            return Drained("done")
+                left[_full_name(pod)] = self._evicted(pod)
+        return self._not_empty(node, f"{len(left)} pods left", left) if left else Drained("done")
+
+    def _awaited(self, name: str) -> dict[str, str]:
+        """Pods of the selector that have not ended, and what they are at."""
+        if not self.wait_selector:
+            return {}
+        try:
+            found = self.api.pods(name, self.wait_selector)
+        except ApiError as error:
+            if error.status != 400:
+                raise
+            raise FleetError(
+                "the API server does not understand drain_wait_selector", where=self.wait_selector,
+                cause=str(error)[:300], hint=f"kubectl get pods -A -l '{self.wait_selector}'; mend drain_wait_selector",
+                slug="kubernetes-bad-selector",
+            ) from error  # fmt: skip
+        return {
+            _full_name(pod): str((pod.get("status") or {}).get("phase") or "Unknown") for pod in found if not stays(pod)
+        }
+
+    def _not_empty(self, node: Object, what: str, left: Mapping[str, str]) -> Drained:
+        """Pods are there: ask again, or after the deadline another time."""
+        name = node["metadata"]["name"]
         shown = [f"{pod}: {why}" for pod, why in list(left.items())[:5]]
-        what = f"{len(left)} pods left: " + "; ".join(shown) + ("; …" if len(left) > 5 else "")
-        waited = self.clock() - float(_annotations(node).get(AT) or 0)  # without the time it is long over
+        said = f"{what}: " + "; ".join(shown) + ("; …" if len(left) > 5 else "")
+        waited = self.clock() - cordoned_at(node)
         if waited <= self.deadline_s:
-            return Drained("waiting", what)
+            return Drained("waiting", said)
         return Drained(
-            "failed", f"{what}; after {waited:.0f} s, the limit is {self.deadline_s:.0f} s", revisit=True,
+            "failed", f"{said}; after {waited:.0f} s, the limit is {self.deadline_s:.0f} s", revisit=True,
             next_action=f"kubectl get pods -A --field-selector spec.nodeName={name}; fleet upgrade again later",
         )  # fmt: skip
 
@@ -258,129 +331,10 @@ class KubernetesDrain:
         except ApiError as error:
             if error.status in (404, 409):  # gone, or another pod of that name by now: the next look tells
                 return "it was replaced"
-            if error.status in (401, 403) and "being terminated" not in str(error):
+            if error.status in (401, 403) and not any(mark in str(error) for mark in OF_THE_POD):
                 raise
             said = budget_of(error) if error.status == 429 else str(error)
             self.later[about["uid"]] = (self.clock() + error.retry_after, said)
             return said
         self.later.pop(about["uid"], None)
         return "it is asked to end"
-
-
-# --- the official client --------------------------------------------------------------------------------------------
-
-
-class OfficialClient:
-    """The Api by the official client. `kubeconfig` "" = its defaults, or the service account inside a cluster."""
-
-    def __init__(self, kubeconfig: str = "", context: str = "", timeout_s: float = 30.0) -> None:
-        self.kubeconfig, self.context, self.timeout_s = kubeconfig, context, timeout_s
-        self._core: Any = None
-        self._eviction = ""
-
-    def node(self, name: str) -> Object:
-        """See Api."""
-        return self._ask("read_node", name)
-
-    def patch_node(self, name: str, patch: Object) -> Object:
-        """See Api."""
-        return self._ask("patch_node", name, dict(patch), _content_type="application/merge-patch+json")
-
-    def pods(self, node: str) -> Sequence[Object]:
-        """See Api. Read in pages."""
-        found: list[Object] = []
-        more = None
-        while True:
-            page = self._ask(
-                "list_pod_for_all_namespaces", field_selector=f"spec.nodeName={node}", limit=500, _continue=more
-            )
-            found += page["items"]
-            more = (page.get("metadata") or {}).get("continue")
-            if not more:
-                return found
-
-    def evict(self, namespace: str, name: str, uid: str) -> None:
-        """See Api. The version is the one that the server offers: policy/v1 since 1.22, before that policy/v1beta1."""
-        from kubernetes import client
-
-        if not self._eviction:
-            try:
-                rows = self._ask("get_api_resources")["resources"]
-            except ApiError as error:
-                if error.status != 404:
-                    raise
-                rows = ()
-            found = next((row for row in rows if row["name"] == "pods/eviction"), None)
-            if found is None:
-                raise FleetError(
-                    "this Kubernetes has no eviction of pods", hint="kubectl api-resources", slug="kubernetes-failed"
-                )
-            self._eviction = f"{found.get('group') or 'policy'}/{found.get('version') or 'v1'}"
-        body = client.V1Eviction(
-            api_version=self._eviction,
-            kind="Eviction",
-            metadata=client.V1ObjectMeta(name=name, namespace=namespace),
-            delete_options=client.V1DeleteOptions(preconditions=client.V1Preconditions(uid=uid)),
-        )
-        self._ask("create_namespaced_pod_eviction", name, namespace, body)
-
-    def _connected(self) -> Any:
-        if self._core is None:
-            try:
-                from kubernetes import client, config
-            except ImportError as error:
-                raise FleetError(
-                    "the Kubernetes client is not installed", hint="pip install 'accelfleet[kubernetes]'",
-                    slug="kubernetes-no-client",
-                ) from error  # fmt: skip
-            settings = client.Configuration()
-            try:
-                load: Any = config  # half of it has no types
-                if self.kubeconfig or self.context:
-                    load.load_kube_config(self.kubeconfig or None, self.context or None, settings, persist_config=False)
-                else:
-                    load.load_config(client_configuration=settings)
-            except (config.ConfigException, OSError, TypeError) as error:
-                raise FleetError(
-                    "no usable kubeconfig", where=self.kubeconfig, cause=str(error)[:300],
-                    hint="set kubeconfig and kube_context", slug="kubernetes-no-config",
-                ) from error  # fmt: skip
-            settings.retries = 0  # how often and when is decided above
-            self._core = client.CoreV1Api(client.ApiClient(settings))
-        return self._core
-
-    def _ask(self, call: str, *words: Any, **more: Any) -> Object:
-        """The JSON of an answer, as it came: other releases of Kubernetes have other fields."""
-        core = self._connected()
-        import urllib3.exceptions
-        from kubernetes.client.exceptions import ApiException
-
-        try:
-            answer = getattr(core, call)(*words, **more, _preload_content=False, _request_timeout=self.timeout_s)
-            status, headers, text = answer.status, answer.headers, answer.data
-        except ApiException as error:
-            status, headers, text = error.status or 0, error.headers or {}, (error.body or "")
-            if not status:
-                raise _unreachable(str(error.reason)) from error
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise _unreachable(str(error)) from error
-        try:
-            body = json.loads(text) if text else {}
-        except ValueError:
-            body = {"message": str(text[:200])}
-        if not isinstance(body, dict):
-            body = {"message": str(text[:200])}
-        if not 200 <= status < 300:
-            raise ApiError(status, body, _seconds(headers.get("Retry-After")))
-        return body
-
-
-def _unreachable(cause: str) -> FleetError:
-    return FleetError(
-        "the Kubernetes API server does not answer", cause=cause[:300], hint="kubectl get nodes",
-        slug="kubernetes-unreachable",
-    )  # fmt: skip
-
-
-def _seconds(text: str | None) -> float:
-    return float(text) if text and text.isdigit() else 0.0

@@ -10,6 +10,7 @@ import json
 import re
 import threading
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -40,7 +41,9 @@ class State:
     requests: list[tuple[str, str, Object]] = field(default_factory=list)
     conflicts: list[Object] = field(default_factory=list)
     refusals: dict[str, int] = field(default_factory=dict)  # method + path -> status, once
+    refusal: str = "as the test wishes"
     version: int = 100
+    forgets: int = 0  # so many times the next page is too late
     linger: bool = False  # pods stay in deletion until `finish`
 
 
@@ -113,10 +116,11 @@ class ApiServer:
 
     def add_pod(
         self, name: str, node: str = "n1", *, owner: str = "ReplicaSet", app: str = "", phase: str = "Running",
-        mirror: bool = False, emptydir: bool = False, namespace: str = "work",
+        mirror: bool = False, emptydir: bool = False, namespace: str = "work", job: str = "",
     ) -> str:  # fmt: skip
-        """A pod; its uid. `owner` "" = it has no controller."""
-        metadata: Object = {"name": name, "namespace": namespace, "labels": {"app": app}}
+        """A pod; its uid. `owner` "" = it has no controller; `app` and `job` are labels."""
+        labels = {"app": app, **({"job": job} if job else {})}
+        metadata: Object = {"name": name, "namespace": namespace, "labels": labels}
         if owner:
             metadata["ownerReferences"] = [
                 {"apiVersion": "apps/v1", "kind": owner, "name": f"{name}-owner", "uid": "0", "controller": True}
@@ -135,6 +139,11 @@ class ApiServer:
         """The pod has ended."""
         with self.lock:
             self.state.pods.pop((namespace, name), None)
+
+    def ended(self, name: str, phase: str = "Succeeded", namespace: str = "work") -> None:
+        """The pod has run to its end and is still listed."""
+        with self.lock:
+            self.state.pods[namespace, name]["status"]["phase"] = phase
 
     def on(self, node: str) -> set[str]:
         """Names of the pods on a node."""
@@ -160,13 +169,15 @@ class ApiServer:
             self.state.requests.append((method, target, body))
             refused = self.state.refusals.pop(f"{method} {url.path}", None)
             if refused:
-                return status(refused, "as the test wishes")
+                return status(refused, self.state.refusal)
             if method == "GET" and (found := self._discovery(url.path.rstrip("/"))) is not None:
                 return 200, found, {}
             if match := re.fullmatch(rf"/api/v1/nodes/({NAMED})", url.path):
                 return self._node(method, match[1], body)
+            if url.path == "/api/v1/nodes" and method == "GET":
+                return self._page("NodeList", list(self.state.nodes.values()), parse_qs(url.query))
             if url.path == "/api/v1/pods" and method == "GET":
-                return self._list(parse_qs(url.query))
+                return self._pods(parse_qs(url.query))
             if match := re.fullmatch(rf"/apis/apps/v1/namespaces/({NAMED})/daemonsets/({NAMED})", url.path):
                 about = {"name": match[2], "namespace": match[1]}
                 return 200, {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": about, "spec": {}}, {}
@@ -216,17 +227,27 @@ class ApiServer:
         self._merged(node, body)
         return 200, node, {}
 
-    def _list(self, query: dict[str, list[str]]) -> tuple[int, Any, dict[str, str]]:
+    def _pods(self, query: dict[str, list[str]]) -> tuple[int, Any, dict[str, str]]:
         field_, _, wanted = query.get("fieldSelector", [""])[0].partition("=")
         if field_ not in ("", "spec.nodeName"):
             return status(400, f"field selector {field_} is not known here", "BadRequest")
+        try:
+            chosen = selector(query.get("labelSelector", [""])[0])
+        except ValueError as error:
+            return status(400, f"unable to parse requirement: {error}", "BadRequest")
         found = [pod for pod in self.state.pods.values() if not field_ or pod["spec"].get("nodeName") == wanted]
+        return self._page("PodList", [pod for pod in found if chosen(pod["metadata"].get("labels") or {})], query)
+
+    def _page(self, kind: str, found: list[Object], query: dict[str, list[str]]) -> tuple[int, Any, dict[str, str]]:
+        if "continue" in query and self.state.forgets:
+            self.state.forgets -= 1
+            return status(410, "The provided continue parameter is too old", "Expired")
         first, size = int(query.get("continue", ["0"])[0]), int(query.get("limit", ["0"])[0])
         page = found[first : first + size] if size else found[first:]
         about: Object = {"resourceVersion": str(self.state.version)}
         if size and first + size < len(found):
             about["continue"] = str(first + size)
-        return 200, {"apiVersion": "v1", "kind": "PodList", "metadata": about, "items": page}, {}
+        return 200, {"apiVersion": "v1", "kind": kind, "metadata": about, "items": page}, {}
 
     def _pod(
         self, method: str, namespace: str, name: str, eviction: bool, body: Object
@@ -282,6 +303,31 @@ class ApiServer:
         merge(thing, patch)
         self.state.version += 1
         thing["metadata"]["resourceVersion"] = str(self.state.version)
+
+
+def selector(text: str) -> Callable[[Object], bool]:
+    """What a label selector matches. ValueError where it is none.
+
+    https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors
+    """
+    parts = [part.strip() for part in re.split(r",(?![^(]*\))", text)] if text.strip() else []
+    tests = [_requirement(part) for part in parts]
+    return lambda labels: all(test(labels) for test in tests)
+
+
+def _requirement(part: str) -> Callable[[Object], bool]:
+    key = r"[A-Za-z0-9]([A-Za-z0-9_.-]*/)?[A-Za-z0-9_.-]*"
+    if match := re.fullmatch(rf"(?P<key>{key})\s+(?P<op>in|notin)\s*\((?P<values>[^()]*)\)", part):
+        name, values = match["key"], {value.strip() for value in match["values"].split(",")}
+        wanted = match["op"] == "in"
+        return lambda labels: (labels.get(name) in values) is wanted
+    if match := re.fullmatch(rf"(?P<key>{key})\s*(?P<op>==|=|!=)\s*(?P<value>[A-Za-z0-9_.-]*)", part):
+        name, value, equal = match["key"], match["value"], match["op"] != "!="
+        return lambda labels: (labels.get(name) == value) is equal
+    if match := re.fullmatch(rf"(?P<no>!?)(?P<key>{key})", part):
+        name, there = match["key"], not match["no"]
+        return lambda labels: (name in labels) is there
+    raise ValueError(f"{part!r}")
 
 
 def merge(into: Object, patch: Object) -> None:

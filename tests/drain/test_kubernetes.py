@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +13,9 @@ import pytest
 
 from fleet.core.errors import FleetError
 from fleet.core.model import Node
-from fleet.drain import Drained
-from fleet.kubernetes import AT, BY, LABEL, Consent, KubernetesDrain, OfficialClient
+from fleet.drain import Census, Drained
+from fleet.kubeclient import OfficialClient
+from fleet.kubernetes import AT, BY, LABEL, Consent, KubernetesDrain
 from tests.drain.apiserver import ApiServer, Budget
 from tests.drain.kubectl import binaries, kubectl, minor
 
@@ -288,25 +291,72 @@ def test_many_pods_are_read_in_pages(server: ApiServer, drainer: Make) -> None:
 # --- the server's moods ---------------------------------------------------------------------------------------------
 
 
+GET = "GET /api/v1/nodes/n1"
+
+
+@pytest.mark.parametrize("request_", [GET, PATCH])
 @pytest.mark.parametrize(
-    ("code", "state", "slug"),
-    [(403, "failed", "kubernetes-denied"), (401, "failed", "kubernetes-denied"), (429, "waiting", "kubernetes-busy"),
-     (503, "waiting", "kubernetes-busy"), (500, "failed", "kubernetes-failed")],
+    ("code", "slug", "action"),
+    [(403, "kubernetes-denied", "account"), (401, "kubernetes-denied", "account"), (429, "kubernetes-busy", "readyz"),
+     (500, "kubernetes-busy", "readyz"), (503, "kubernetes-busy", "readyz"), (504, "kubernetes-busy", "readyz")],
 )  # fmt: skip
-def test_refusals_have_names(server: ApiServer, drainer: Make, code: int, state: str, slug: str) -> None:
+def test_refusals_of_the_server_are_an_outage_and_not_the_nodes(
+    server: ApiServer, drainer: Make, request_: str, code: int, slug: str, action: str
+) -> None:
+    drain = drainer()
+    for phase in ("cordon", "uncordon"):
+        server.state.refusals = {request_: code}
+        said = drain.cordon(N1, TOKEN) if phase == "cordon" else drain.uncordon(N1, TOKEN, {})
+        assert (said.state, said.outage) == ("waiting", True) and said.reason.startswith(f"{slug}:")
+        assert action in said.next_action and str(code) in said.reason and not server.state.refusals
+        drain.cordon(N1, TOKEN)
+    server.state.refusals = {GET: code}
+    said = drain.drain(N1, TOKEN)
+    assert said.outage and said.reason.startswith(f"{slug}:")
+
+
+@pytest.mark.parametrize("code", [400, 422])
+def test_other_refusals_are_the_nodes(server: ApiServer, drainer: Make, code: int) -> None:
     server.state.refusals = {PATCH: code}
     said = drainer().cordon(N1, TOKEN)
-    assert said.state == state and said.reason.startswith(f"{slug}:") and len(server.asked("PATCH")) == 1
+    assert (said.state, said.outage) == ("failed", False) and said.reason.startswith("kubernetes-failed:")
+
+
+def test_no_right_to_evict_is_an_outage_and_a_webhooks_no_is_the_pods(server: ApiServer, drainer: Make) -> None:
+    server.add_pod("web")
+    drain = drainer()
+    drain.cordon(N1, TOKEN)
+    evict = "POST /api/v1/namespaces/work/pods/web/eviction"
+    server.state.refusals = {evict: 403}
+    assert drain.drain(N1, TOKEN).reason.startswith("kubernetes-denied:") and not server.state.refusals
+    server.state.refusals, server.state.refusal = {evict: 403}, 'admission webhook "keep" denied the request'
+    said = drain.drain(N1, TOKEN)
+    assert (said.state, said.outage) == ("waiting", False) and "work/web: 403 admission webhook" in said.reason
 
 
 def test_no_server_is_a_reason_of_its_own(server: ApiServer, drainer: Make) -> None:
     drain = drainer()
     server.stop()
     for said in (drain.cordon(N1, TOKEN), drain.drain(N1, TOKEN), drain.uncordon(N1, TOKEN, {})):
-        assert said.state == "waiting" and said.reason.startswith("kubernetes-unreachable") and said.next_action
+        assert (said.state, said.outage) == ("waiting", True) and said.next_action
+        assert said.reason.startswith("kubernetes-unreachable")
+    with pytest.raises(FleetError) as caught:
+        drain.away([N1])
+    assert caught.value.slug == "scheduler-unreachable" and caught.value.hint == "kubectl get nodes"
 
 
-@pytest.mark.parametrize("patch", [{"metadata": {"annotations": {AT: "noon"}}}, {"spec": 7}, {"metadata": {"uid": 1}}])
+def test_a_server_that_does_not_answer_in_time(clock: Clock, tmp_path: Path) -> None:
+    """It takes the connection and says nothing, as behind a load balancer without a server."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = tmp_path / "kubeconfig"
+        cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{silent.getsockname()[1]}"}}
+        config.write_text(json.dumps({"clusters": [cluster], "contexts": [{"name": "c", "context": {"cluster": "c",
+            "user": "u"}}], "users": [{"name": "u", "user": {}}], "current-context": "c"}))  # fmt: skip
+        said = KubernetesDrain(OfficialClient(str(config), timeout_s=0.3), clock).cordon(N1, TOKEN)
+    assert said.outage and said.reason.startswith("kubernetes-unreachable") and "timed out" in said.reason
+
+
+@pytest.mark.parametrize("patch", [{"spec": 7}, {"metadata": {"uid": 1}}])
 def test_answers_that_are_not_understood_have_a_name(server: ApiServer, drainer: Make, patch: dict[str, Any]) -> None:
     drain = drainer()
     drain.cordon(N1, TOKEN)
@@ -315,13 +365,131 @@ def test_answers_that_are_not_understood_have_a_name(server: ApiServer, drainer:
     if "uid" in str(patch):
         del server.state.pods["work", "web"]["metadata"]["name"]
     said = drain.drain(N1, TOKEN)
-    assert said.state == "failed" and said.reason.startswith("kubernetes-garbled:") and said.next_action
+    assert said.outage and said.reason.startswith("kubernetes-garbled:") and said.next_action
 
 
-def test_no_kubeconfig_is_an_error_with_a_name(tmp_path: Path) -> None:
+def test_a_note_of_ours_that_somebody_changed_is_not_the_servers_fault(server: ApiServer, drainer: Make) -> None:
+    drain = drainer()
+    drain.cordon(N1, TOKEN)
+    server.add_pod("bare", owner="")
+    server.change("n1", {"metadata": {"annotations": {AT: "noon"}}})
+    said = drain.drain(N1, TOKEN)
+    assert said.revisit and not said.outage
+    assert drain.uncordon(N1, TOKEN, {}).state == "done" and notes(server) == {}
+
+
+def test_no_kubeconfig_is_an_error_with_a_name(tmp_path: Path, clock: Clock) -> None:
+    client = OfficialClient(str(tmp_path / "none"))
     with pytest.raises(FleetError) as caught:
-        OfficialClient(str(tmp_path / "none")).node("n1")
+        client.node("n1")
     assert caught.value.slug == "kubernetes-no-config"
+    said = KubernetesDrain(client, clock).cordon(N1, TOKEN)
+    assert said.outage and said.reason.startswith("kubernetes-no-config") and "kubeconfig" in said.next_action
+
+
+# --- pods that are let run to their end -----------------------------------------------------------------------------
+
+
+def test_training_pods_end_before_anything_is_evicted(server: ApiServer, drainer: Make) -> None:
+    server.add_pod("train-0", owner="Job", job="training")
+    server.add_pod("train-1", owner="", job="training", emptydir=True, phase="Pending")
+    server.add_pod("other", node="n2", owner="Job", job="training")
+    server.add_pod("agent", owner="DaemonSet", job="training")
+    server.add_pod("done", owner="Job", job="training", phase="Failed")
+    server.add_pod("web")
+    drain = drainer(wait_selector="job in (training, tuning),app!=db")
+    drain.cordon(N1, TOKEN)
+    said = drain.drain(N1, TOKEN)
+    assert said.state == "waiting" and not server.asked("POST")
+    assert said.reason == "2 pods are let run to their end: work/train-0: Running; work/train-1: Pending"
+    server.ended("train-0")
+    assert "1 pods" in drain.drain(N1, TOKEN).reason and server.on("n1") >= {"web"} and not server.asked("POST")
+    server.finish("train-1")
+    assert drain.drain(N1, TOKEN).state == "waiting"
+    assert drain.drain(N1, TOKEN).state == "done"
+    assert server.on("n1") == {"agent", "done", "train-0"} and not server.asked("DELETE")
+
+
+def test_training_that_outlasts_the_deadline_is_not_ended(server: ApiServer, drainer: Make, clock: Clock) -> None:
+    server.add_pod("train-0", owner="Job", job="training")
+    server.add_pod("web")
+    drain = drainer(wait_selector="job", deadline_s=100)
+    prior = drain.cordon(N1, TOKEN).prior
+    clock.now += 101
+    said = drain.drain(N1, TOKEN)
+    assert said.state == "failed" and said.revisit and "train-0" in said.reason and "101 s" in said.reason
+    assert drain.uncordon(N1, TOKEN, prior).state == "done"
+    assert server.on("n1") == {"train-0", "web"} and not server.asked("POST")
+
+
+def test_a_selector_that_is_none_is_the_settings_fault(server: ApiServer, drainer: Make) -> None:
+    server.add_pod("web")
+    drain = drainer(wait_selector="job in training")
+    drain.cordon(N1, TOKEN)
+    said = drain.drain(N1, TOKEN)
+    assert said.outage and said.reason.startswith("kubernetes-bad-selector") and "drain_wait_selector" in said.reason
+    assert server.on("n1") == {"web"} and not server.asked("POST")
+
+
+# --- the census -----------------------------------------------------------------------------------------------------
+
+
+def test_the_census_names_who_serves_nothing_and_is_not_ours(server: ApiServer, drainer: Make) -> None:
+    for number in range(2, 9):
+        server.add_node(f"n{number}")
+    drain = drainer()
+    assert isinstance(drain, Census) and drain.away([N1]) == {}
+    drain.cordon(N1, TOKEN)
+    server.change("n2", {"spec": {"unschedulable": True}})
+    server.change("n3", {"spec": {"unschedulable": True}, "metadata": {"annotations": {BY: "li"}}})
+    dead = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+    server.change("n4", {"status": {"conditions": [{"type": "DiskPressure", "status": "True"}, dead]}})
+    server.change("n5", {"status": {"conditions": None}})
+    server.change("n6", {"metadata": {"annotations": {BY: "fleet:r-71"}}})  # left behind: it serves
+    server.change("n7", {"spec": {"unschedulable": True}, "metadata": {"annotations": {BY: "fleet:r-71"}}})
+    server.change("n8", {"status": {"conditions": [dead]}, "metadata": {"annotations": {BY: TOKEN}}})
+    server.state.requests.clear()
+    asked = [Node("gpu-a", "192.0.2.2", labels={LABEL: "n2"}), *(Node(f"n{i}", "192.0.2.1") for i in (1, 3, 4, 5, 6, 7,
+             8, 99))]  # fmt: skip
+    assert drain.away(asked) == {
+        "gpu-a": "cordoned by somebody else", "n3": "cordoned by li",
+        "n4": "its Ready condition is Unknown, NodeStatusUnknown", "n5": "its Ready condition is missing",
+        "n8": "its Ready condition is Unknown, NodeStatusUnknown",
+    }  # fmt: skip
+    assert len(server.state.requests) == 1
+
+
+def test_a_census_of_many_is_read_in_pages_and_begun_again_when_the_server_forgets(
+    server: ApiServer, drainer: Make
+) -> None:
+    for number in range(2, 1202):
+        server.add_node(f"n{number}", unschedulable=number == 1201)
+    asked = [Node(f"n{number}", "192.0.2.1") for number in range(1, 1202)]
+    assert drainer().away(asked) == {"n1201": "cordoned by somebody else"}
+    assert len(server.asked("GET", "/nodes")) == 3
+    server.state.forgets = 1
+    assert set(drainer().away(asked)) == {"n1201"}
+    server.state.forgets = 2
+    with pytest.raises(FleetError) as caught:
+        drainer().away(asked)
+    assert caught.value.slug == "scheduler-unreachable" and "410" in caught.value.cause
+
+
+@pytest.mark.parametrize(("code", "hint"), [(403, "list"), (401, "account"), (500, "kubectl get nodes")])
+def test_a_census_that_is_refused(server: ApiServer, drainer: Make, code: int, hint: str) -> None:
+    server.state.refusals = {"GET /api/v1/nodes": code}
+    with pytest.raises(FleetError) as caught:
+        drainer().away([N1])
+    assert (
+        caught.value.slug == "scheduler-unreachable" and str(code) in caught.value.cause and hint in caught.value.hint
+    )
+
+
+def test_a_census_that_is_not_understood(server: ApiServer, drainer: Make) -> None:
+    server.state.nodes["n1"] = {"kind": "Node"}
+    with pytest.raises(FleetError) as caught:
+        drainer().away([N1])
+    assert caught.value.slug == "scheduler-unreachable" and "KeyError" in caught.value.cause
 
 
 # --- the server against real kubectl --------------------------------------------------------------------------------
@@ -348,6 +516,14 @@ def test_kubectl_accepts_the_server(old_or_new: ApiServer, tmp_path: Path) -> No
         server.add_pod("static", owner="", mirror=True)
         server.state.budgets = [Budget("db-budget", "db", 0)]
         server.state.requests.clear()
+
+        done = kubectl(path, config, "get", "nodes", "-o", "name")
+        assert done.stdout.split() == ["node/n1"], (name, done.stderr)
+        where = ("--field-selector", "spec.nodeName=n1", "-o", "name")
+        for labels, those in {"app=db": ["pod/db"], "app in (db, x),!job": ["pod/db"], "job": []}.items():
+            done = kubectl(path, config, "get", "pods", "-A", "-l", labels, *where)
+            assert done.stdout.split() == those, (name, labels, done)
+        assert kubectl(path, config, "get", "pods", "-A", "-l", "job in training", *where).returncode != 0
 
         done = kubectl(path, config, "cordon", "n1")
         assert done.returncode == 0 and "cordoned" in done.stdout, (name, done.stderr)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.kubernetes import BY, KubernetesDrain, OfficialClient
+from fleet.kubeclient import OfficialClient
+from fleet.kubernetes import BY, KubernetesDrain
 from fleet.slurm import SlurmDrain, run_program
 from tests.drain.apiserver import ApiServer, Budget
 from tests.drain.slurmcluster import NODES, Cluster

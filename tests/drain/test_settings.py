@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,9 +11,9 @@ import pytest
 from fleet.cli.driving import drain_of
 from fleet.config import load
 from fleet.core.errors import BadInput
-from fleet.core.model import Node, Step
+from fleet.core.model import Json, Node, Step
 from fleet.core.rollout import Do
-from fleet.drain import BatchDrain, Drained, HookDrain, NoDrain
+from fleet.drain import BatchDrain, Census, Drained, HookDrain, NoDrain
 from fleet.kubernetes import Consent, KubernetesDrain
 from fleet.slurm import SlurmDrain
 from fleet.step import Act, Subject, do
@@ -28,13 +28,20 @@ def test_the_default_is_none_or_the_command() -> None:
     assert isinstance(drain_of(load(env={**HOME, "FLEET_DRAIN_COMMAND": "true", "FLEET_DRAIN": "none"})), NoDrain)
 
 
+def test_a_command_that_counts_who_is_away() -> None:
+    hook = drain_of(load(env={**HOME, "FLEET_DRAIN_COMMAND": "true", "FLEET_CENSUS_COMMAND": "echo n1 repair"}))
+    assert isinstance(hook, Census) and hook.away([Node("n1", "192.0.2.1")]) == {"n1": "repair"}
+
+
 def test_slurm_and_kubernetes() -> None:
     slurm = drain_of(load(env={**HOME, "FLEET_DRAIN": "slurm", "FLEET_SCONTROL_PATH": "/opt/slurm/bin/scontrol",
                                "FLEET_DRAIN_DEADLINE": "60"}))  # fmt: skip
     assert isinstance(slurm, SlurmDrain) and isinstance(slurm, BatchDrain)
     assert (slurm.scontrol, slurm.deadline_s) == ("/opt/slurm/bin/scontrol", 60)
-    kubernetes = drain_of(load(env={**HOME, "FLEET_DRAIN": "kubernetes", "FLEET_DRAIN_EMPTYDIR": "1"}))
+    kubernetes = drain_of(load(env={**HOME, "FLEET_DRAIN": "kubernetes", "FLEET_DRAIN_EMPTYDIR": "1",
+                                    "FLEET_DRAIN_WAIT_SELECTOR": "job=training"}))  # fmt: skip
     assert isinstance(kubernetes, KubernetesDrain) and kubernetes.consent == Consent(emptydir=True)
+    assert kubernetes.wait_selector == "job=training"
     assert not isinstance(kubernetes, BatchDrain)
 
 
@@ -59,7 +66,15 @@ class Scripted:
     def cordon_all(self, nodes: Sequence[Node], token: str) -> dict[str, Drained]:  # noqa: ARG002
         return self._said(nodes)
 
-    drain_all = uncordon_all = cordon_all
+    drain_all = cordon_all
+
+    def uncordon_all(
+        self,
+        nodes: Sequence[Node],
+        token: str,  # noqa: ARG002
+        priors: Mapping[str, Mapping[str, Json]] | None = None,  # noqa: ARG002
+    ) -> dict[str, Drained]:
+        return self._said(nodes)
 
     def cordon(self, node: Node, token: str) -> Drained:  # noqa: ARG002
         raise AssertionError("one by one")

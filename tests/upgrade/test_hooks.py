@@ -8,7 +8,7 @@ import pytest
 
 from fleet.core.errors import FleetError
 from fleet.core.model import Node
-from fleet.drain import HookDrain, NoDrain
+from fleet.drain import Census, HookDrain, NoDrain
 from fleet.power import HookPower, NoPower, run_hook
 
 NODE = Node("n1", "192.0.2.1", bmc="192.0.2.2")
@@ -41,15 +41,40 @@ def test_what_we_did_not_cordon_we_do_not_uncordon(tmp_path: Path) -> None:
         ("echo ticket 7; exit 77", "failed", True, "ticket 7"),
         ("echo no route >&2; exit 3", "failed", False, "no route"),
         ("exit 3", "failed", False, "exit status 3"),
+        ("echo no scheduler; exit 69", "waiting", False, "drain-command-away: drain of n1: no scheduler"),
     ],
 )
 def test_exit_statuses_of_a_drain(command: str, state: str, foreign: bool, words: str) -> None:
     said = HookDrain(command, "", run_hook).drain(NODE, "t")
     assert (said.state, said.foreign) == (state, foreign) and words in said.reason
+    assert said.outage is ("69" in command)
+
+
+def test_the_census_command_is_asked_once_for_all(tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("n1 bad  DIMM, ticket 41\n\nn2\nn3 fleet:r-7\nelsewhere broken\n  n4\tfan\n")
+    nodes = [Node(f"n{number}", "192.0.2.1") for number in range(1, 6)]
+    hook = HookDrain("", "", run_hook, census_command=f'echo "$ACTION" >>{tmp_path}/asked; cat {lines}')
+    assert isinstance(hook, Census)
+    assert hook.away(nodes) == {"n1": "bad  DIMM, ticket 41", "n2": "no reason given", "n4": "fan"}
+    assert (tmp_path / "asked").read_text() == "census\n"
+    assert HookDrain("false", "false", run_hook).away(nodes) == {}
+
+
+@pytest.mark.parametrize(("command", "cause"), [("echo n1; echo no scheduler; exit 1", "no scheduler"),
+                                                ("exit 3", "exit status 3"), ("sleep 9", "no end within")])  # fmt: skip
+def test_a_census_command_that_fails_is_not_an_empty_census(command: str, cause: str) -> None:
+    with pytest.raises(FleetError) as caught:
+        HookDrain("", "", run_hook, timeout_s=0.3, census_command=command).away([NODE])
+    assert caught.value.slug == "scheduler-unreachable" and cause in caught.value.cause and caught.value.hint
 
 
 def test_a_hanging_hook_is_ended() -> None:
-    assert HookDrain("sleep 30", "", run_hook, timeout_s=0.5).cordon(NODE, "t").state == "failed"
+    slow = HookDrain("sleep 30", "", run_hook, timeout_s=0.3)
+    said = slow.cordon(NODE, "t")
+    assert (said.state, said.outage) == ("waiting", True) and "no end within" in said.reason
+    said = slow.drain(NODE, "t")  # it may be waiting for the jobs
+    assert (said.state, said.outage) == ("waiting", False)
 
 
 def test_no_drain_is_always_done() -> None:
