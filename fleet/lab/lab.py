@@ -23,9 +23,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fleet.core.errors import BadInput, FleetError, Locked, NotFound
+from fleet.core.errors import BadInput, FleetError, Locked, NotFound, Refused
 from fleet.core.model import digest
-from fleet.lab import handover, packages
+from fleet.lab import guest, guest_image, handover, packages
 from fleet.lab.base import NODE, Say, base, cache_dir, cache_lock, prune
 from fleet.lab.layer import Layer, in_parallel, os_layer, stack_layer, tree_digest
 from fleet.lab.namespace import ENV, require
@@ -113,7 +113,8 @@ class Lab:
 
             in_parallel([partial(stack, node) for node in classes.values()])
             for node in nodes:
-                self._make_node(node, stack(classes[node.node_class.name]), opt)
+                layer = stack(classes[node.node_class.name])
+                self._make_node(node, layer, opt, self._image(node, root, key, layer, opt))
             prune(self.cache, self.say)
 
     def _packages(self, spec: Spec) -> dict[str, list[str]]:
@@ -151,13 +152,20 @@ class Lab:
         fresh.rename(opt)
         return opt
 
+    def _image(self, node: LabNode, root: Path, key: str, layer: Layer, opt: Path) -> dict[str, str] | None:
+        """What a guest boots from; None for a node that is none."""
+        if not node.guest:
+            return None
+        kernel = node.node_class.kernel
+        return guest.describe(guest_image.image(self.cache, root, key, layer, kernel, opt, self.say))
+
     def _client_key(self) -> None:
         key = self.folder / "ssh/id_ed25519"
         key.parent.mkdir(parents=True, exist_ok=True)
         if not key.is_file():
             _keygen(key, "fleet lab")
 
-    def _make_node(self, node: LabNode, layer: Layer, opt: Path) -> None:
+    def _make_node(self, node: LabNode, layer: Layer, opt: Path, image: dict[str, str] | None) -> None:
         """The node's folder: an empty disk over the layers with its keys, and its state."""
         folder = self._node(node.name)
         shutil.rmtree(folder, ignore_errors=True)
@@ -200,8 +208,10 @@ class Lab:
         description = {
             "name": node.name, "address": node.address, "port": node.port, "user": one.user, "vendor": one.vendor,
             "model": one.model, "os": f"{one.os['id']} {one.os['version']}", "kernel": one.kernel, "opt": str(opt),
-            "lowers": [str(path) for path in layer.lowers],
+            "lowers": [str(path) for path in layer.lowers], "guest": image,
         }  # fmt: skip
+        if image is not None:
+            guest_image.own_disk(folder, upper)
         (folder / "node.new").write_text(json.dumps(description))
         (folder / "node.new").rename(folder / "node.json")
 
@@ -229,17 +239,18 @@ class Lab:
         self.wait_ready(waiting)
 
     def wait_ready(self, names: Sequence[str], limit_s: float = 60.0) -> None:
-        """Until these nodes have booted (those whose power is off are left out)."""
-        end = time.monotonic() + limit_s
+        """Until these nodes have booted (those whose power is off are left out); a guest may take longer."""
+        begun = time.monotonic()
         for name in names:
             folder = self._node(name)
+            end = begun + (guest.BOOT_LIMIT_S if self._is_guest(name) else limit_s)
             while not (folder / "state/ready").exists():
                 if not json.loads((folder / "wish.json").read_text())["on"]:
                     break
                 if time.monotonic() > end:
                     log = (folder / "supervisor.log").read_text(errors="replace").strip().splitlines()[-3:]
                     raise FleetError(
-                        f"lab node {name} did not boot within {limit_s:.0f} s",
+                        f"lab node {name} did not boot within {end - begun:.0f} s",
                         where=str(folder / "supervisor.log"),
                         cause=" | ".join(log),
                         slug="lab-node-down",
@@ -329,6 +340,8 @@ class Lab:
             raise NotFound(
                 f"no fault {plain!r} for {vendor} nodes", hint=f"fleet lab fault --list {name}", slug="unknown-fault"
             )
+        if self._is_guest(name) and plain in guest.NOT_FOR_GUESTS:
+            raise Refused(f"{name} is a guest, which cannot have the fault {plain!r}", slug="unknown-fault")
         files = self.state(name)
         already = any(str(entry).partition("=")[0] == plain for entry in files.read().get("faults", []))
 
@@ -356,7 +369,12 @@ class Lab:
                 )
 
     def run(self, name: str, argv: Sequence[str], stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        """Run a program in the node as root, by its namespaces and not by ssh; output and errors together."""
+        """Run a program in the node as root, by its namespaces and not by ssh; output and errors together.
+
+        A guest has no other door than ssh.
+        """
+        if self._is_guest(name):
+            return guest.run(self.ssh_command(name, user="root"), argv, stdin)
         init = self._init(name)
         env = [f"{key}={value}" for key, value in ENV.items()]
         enter = ["nsenter", "-t", str(init.pid), "-m", "-u", "-i", "-p", "-r", "-w", "--", "/usr/bin/env", "-i", *env]
@@ -364,15 +382,18 @@ class Lab:
             [*enter, *argv], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
         )
 
-    def ssh_command(self, name: str, argv: Sequence[str] = ()) -> list[str]:
+    def ssh_command(self, name: str, argv: Sequence[str] = (), user: str = "") -> list[str]:
         """The ssh command line to a node with the lab's own key and known_hosts."""
         node = json.loads((self._known(name) / "node.json").read_text())
         return [
             "ssh", "-i", str(self.folder / "ssh/id_ed25519"), "-p", str(node["port"]),
             "-o", "IdentitiesOnly=yes", "-o", f"UserKnownHostsFile={self.folder / 'ssh/known_hosts'}",
             "-o", "StrictHostKeyChecking=yes", "-o", "GlobalKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
-            f"{node['user']}@{node['address']}", *argv,
+            f"{user or node['user']}@{node['address']}", *argv,
         ]  # fmt: skip
+
+    def _is_guest(self, name: str) -> bool:
+        return bool(json.loads((self._known(name) / "node.json").read_text()).get("guest"))
 
     def _init(self, name: str) -> Process:
         init = recorded(self._known(name) / "processes.json").get("init")

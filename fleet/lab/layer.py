@@ -53,7 +53,7 @@ def os_layer(cache: Path, root: Path, base_key: str, node_class: NodeClass, opt:
 
     def work(building: Path) -> None:
         (building / "order.json").write_text(json.dumps(order))
-        _inside(
+        inside(
             building,
             (root,),
             ["/usr/bin/python3", "-B", "/opt/fleet-lab/layer.py", "/run/order.json"],
@@ -62,7 +62,7 @@ def os_layer(cache: Path, root: Path, base_key: str, node_class: NodeClass, opt:
             proc_files(node_class.kernel, "0"),
         )
 
-    _build(done, f"{node_class.os['name']} {node_class.os['version']}, kernel {node_class.kernel}", work, say)
+    build(done, f"{node_class.os['name']} {node_class.os['version']}, kernel {node_class.kernel}", work, say)
     return Layer(key, (done / "upper", root), {})
 
 
@@ -104,10 +104,10 @@ def stack_layer(
             "/run/stack.json": building / "stack.json",
         }
         argv = ["/usr/bin/python3", "-B", "/opt/fleet-lab/stack.py", "/run/stack.json"]
-        _inside(building, system.lowers, argv, binds, node_class.name, proc_files(node_class.kernel, "0"))
+        inside(building, system.lowers, argv, binds, node_class.name, proc_files(node_class.kernel, "0"))
 
     what = ", ".join(f"{name} {version}" for name, version in node_class.start.items()) or "nothing installed"
-    _build(done, f"{node_class.name}: {node_class.model}, {what}", work, say)
+    build(done, f"{node_class.name}: {node_class.model}, {what}", work, say)
     kept = json.loads((done / "state/state.json").read_text())
     return Layer(key, (done / "upper", *system.lowers), kept)
 
@@ -139,7 +139,7 @@ def first_state(node: LabNode, boot_modules: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _inside(
+def inside(
     building: Path,
     lowers: Sequence[Path],
     argv: Sequence[str],
@@ -147,6 +147,7 @@ def _inside(
     hostname: str,
     files: Mapping[str, str],
 ) -> None:
+    """Run one program in a root over `lowers` whose changes stay in `building`/upper; FleetError when it fails."""
     root = Rootfs(
         mountpoint=building / "root",
         lowers=lowers,
@@ -172,7 +173,8 @@ def _inside(
         )
 
 
-def _build(done: Path, what: str, work: Callable[[Path], None], say: Say) -> None:
+def build(done: Path, what: str, work: Callable[[Path], None], say: Say) -> None:
+    """Have the folder `done`: `work` fills a folder beside it, which takes that name when it is whole."""
     if (done / "done").is_file():
         (done / "done").touch()  # when it was last used: see fleet.lab.base.prune
         return

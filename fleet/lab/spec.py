@@ -73,6 +73,7 @@ class LabNode:
     place: Mapping[str, str] = field(default_factory=dict)  # site, rack, leaf, nvlink_domain, superpod
     labels: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
+    guest: bool = False  # a QEMU guest with a real kernel and systemd, not namespaces of the host
 
     def functions(self, template: Mapping[str, Any], role: str) -> list[dict[str, Any]]:
         """The PCI functions of this node from a class's template; identities follow from the seed alone."""
@@ -206,6 +207,13 @@ def load(path: Path, seed: int) -> Spec:
         wanted = str(_need(row, "class", where))
         if wanted not in classes:
             raise BadInput(f"class {wanted!r} is not in this file", where=where, slug="bad-lab-spec")
+        guest = row.get("guest", False)
+        if not isinstance(guest, bool) or (guest and classes[wanted].os["kind"] != "deb"):
+            raise BadInput(
+                "guest must be true or false, and a guest's system one of deb packages",
+                where=where,
+                slug="bad-lab-spec",
+            )
         if any(node.name == name for node in nodes):
             raise BadInput(f"node {name!r} is given twice", where=where, slug="bad-lab-spec")
         nodes.append(
@@ -218,6 +226,7 @@ def load(path: Path, seed: int) -> Spec:
                 place={k: str(row[k]) for k in ("site", "rack", "leaf", "nvlink_domain", "superpod") if k in row},
                 labels=_strings(row.get("labels", {}), "labels", where),
                 faults=tuple(str(fault) for fault in row.get("faults", [])),
+                guest=guest,
             )
         )
     return Spec(tuple(nodes), seed, str(path))

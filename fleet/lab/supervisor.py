@@ -1,8 +1,8 @@
 """The one process on the host behind a lab node: boots it, reboots it, and gives or takes its power.
 
 `python -m fleet.lab.supervisor FOLDER` puts itself in the background and records its pid and start time. The node's
-processes are its children in a PID namespace and die with it, even by SIGKILL. It reads the folder's `node.json`,
-follows `wish.json` (on, cycle count, seconds off) when SIGUSR1 comes, and writes `status.json`.
+processes are its children, in a PID namespace or a QEMU guest, and die with it, even by SIGKILL. It reads the folder's
+`node.json`, follows `wish.json` (on, cycle count, seconds off) when SIGUSR1 comes, and writes `status.json`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import signal
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from fleet.lab.guest import Guest
 from fleet.lab.namespace import ENV, Rootfs, die_with_parent, proc_files, spawn
 from fleet.lab.node.labnode import Files
 from fleet.lab.process import Process, record, this
@@ -26,12 +28,65 @@ DOWN_S = 1.0  # between the end of one kernel and the next one's first process
 CRASHES = 5  # in a row without a minute of life: the node is given up
 
 
+class Machine(Protocol):
+    """What a node is made of: what its supervisor turns on."""
+
+    def power_on(self, cause: str, change: Callable[[dict[str, Any]], None]) -> str:
+        """Before a boot: apply `change` to the node's state; returns a name of this boot for the log."""
+
+    def live(self, cause: str, started: Callable[[int], None]) -> int:
+        """In a child process of its own: boot, and live until the node reboots or powers off; `started` is told the
+        pid of what must end with the node. Returns REBOOT or POWEROFF, else it crashed."""
+
+
+class Namespaces:
+    """A node in namespaces of the host, on an OverlayFS root."""
+
+    def __init__(self, folder: Path, node: dict[str, Any]) -> None:
+        self.folder, self.node = folder, node
+        self.files = Files(folder / "state", folder / "log")
+        self.boot_id = ""
+
+    def power_on(self, cause: str, change: Callable[[dict[str, Any]], None]) -> str:
+        """Each boot has an id of its own."""
+        del cause
+        self.boot_id = str(uuid.uuid4())
+
+        def fresh(state: dict[str, Any]) -> None:
+            change(state)
+            state["boot_id"] = self.boot_id
+
+        self.files.update(fresh)
+        return self.boot_id
+
+    def live(self, cause: str, started: Callable[[int], None]) -> int:
+        """Makes the namespaces, waits for the node's process 1 and passes its exit status on."""
+        node = self.node
+        root = Rootfs(
+            mountpoint=self.folder / "root",
+            lowers=[Path(path) for path in node["lowers"]],
+            upper=self.folder / "upper",
+            work=self.folder / "work",
+            hostname=node["name"],
+            binds={
+                "/opt/fleet-lab": Path(node["opt"]),
+                "/var/lib/fleet-lab": self.folder / "state",
+                "/var/log/fleet-lab": self.folder / "log",
+            },
+            read_only=frozenset({"/opt/fleet-lab"}),
+            files=proc_files(node["kernel"], self.boot_id),
+        )
+        argv = ["/usr/bin/python3", "/opt/fleet-lab/init.py", cause, node["address"], str(node["port"])]
+        return spawn(root, argv, ENV, started)
+
+
 class Supervisor:
     """State of one node's power."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.node: dict[str, Any] = json.loads((folder / "node.json").read_text())
+        node: dict[str, Any] = json.loads((folder / "node.json").read_text())
+        self.machine: Machine = Guest(folder, node) if node.get("guest") else Namespaces(folder, node)
         self.files = Files(folder / "state", folder / "log")
         self.cycles = int(self.wish().get("cycles", 0))
         self.me = this(os.getpid())
@@ -85,11 +140,10 @@ class Supervisor:
 
     def _boot(self, cause: str) -> str:
         """One life of the node. Returns reboot, poweroff, crashed, or cut (the power was taken)."""
-        boot_id = str(uuid.uuid4())
         self.say("booting")
 
         def fresh(state: dict[str, Any]) -> None:
-            state.update(boot_id=boot_id, boots=int(state.get("boots", 0)) + 1, booted_at=time.time())
+            state.update(boots=int(state.get("boots", 0)) + 1, booted_at=time.time())
             state.update(modules={}, holders=[])
             for unit in state.get("units", {}).values():
                 unit.update(active="inactive", pid=0)
@@ -97,11 +151,11 @@ class Supervisor:
                 state["power_cycles"] = int(state.get("power_cycles", 0)) + 1
                 state["off_seconds"] = float(self.wish().get("off_seconds", 0))
 
-        self.files.update(fresh)
+        boot = self.machine.power_on(cause, fresh)
         (self.folder / "state/ready").unlink(missing_ok=True)
         keeper = os.fork()
         if keeper == 0:
-            self._keep(cause, boot_id)
+            self._keep(cause)
         started = this(keeper)
         while True:
             got = signal.sigtimedwait(WATCHED, 5)
@@ -109,7 +163,7 @@ class Supervisor:
             pid, status = os.waitpid(keeper, os.WNOHANG)
             if pid:
                 code = os.waitstatus_to_exitcode(status)
-                sys.stderr.write(f"{time.strftime('%H:%M:%S')} boot {boot_id} ended with {code}\n")
+                sys.stderr.write(f"{time.strftime('%H:%M:%S')} boot {boot} ended with {code}\n")
                 sys.stderr.flush()
                 return {REBOOT: "reboot", POWEROFF: "poweroff"}.get(code, "crashed")
             if number == signal.SIGTERM:
@@ -128,35 +182,19 @@ class Supervisor:
         if keeper is not None:
             keeper.signal(signal.SIGKILL)
 
-    def _keep(self, cause: str, boot_id: str) -> None:
-        """In a child: makes the namespaces, waits for the node's process 1 and passes its exit status on."""
+    def _keep(self, cause: str) -> None:
+        """In a child: the node's life, whose end is this process's exit status."""
         die_with_parent()
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         me = this(os.getpid())
-        node = self.node
 
         def started(pid: int) -> None:
             processes = {"supervisor": self.me, "keeper": me, "init": this(pid)}
             record(self.folder / "processes.json", {role: one for role, one in processes.items() if one})
 
-        root = Rootfs(
-            mountpoint=self.folder / "root",
-            lowers=[Path(path) for path in node["lowers"]],
-            upper=self.folder / "upper",
-            work=self.folder / "work",
-            hostname=node["name"],
-            binds={
-                "/opt/fleet-lab": Path(node["opt"]),
-                "/var/lib/fleet-lab": self.folder / "state",
-                "/var/log/fleet-lab": self.folder / "log",
-            },
-            read_only=frozenset({"/opt/fleet-lab"}),
-            files=proc_files(node["kernel"], boot_id),
-        )
-        argv = ["/usr/bin/python3", "/opt/fleet-lab/init.py", cause, node["address"], str(node["port"])]
         code = 125
         try:
-            code = spawn(root, argv, ENV, started)
+            code = self.machine.live(cause, started)
         except BaseException as error:
             sys.stderr.write(f"{error}\n")
             sys.stderr.flush()

@@ -73,6 +73,14 @@ def blacklisted() -> set[str]:
 
 def boot(cause: str) -> None:
     """What a boot does before anyone can log in: devices, modules, the vendor's hook, enabled units."""
+    bring_up(cause)
+    wants = Path("/etc/systemd/system/multi-user.target.wants")
+    for link in sorted(wants.iterdir()) if wants.is_dir() else ():
+        subprocess.run(["systemctl", "start", link.name], stdin=subprocess.DEVNULL, check=False)
+
+
+def bring_up(cause: str) -> None:
+    """Devices, modules and the vendor's hook: a boot without its units, which a real systemd starts by itself."""
     state = labnode.state()
     labnode.NODE.kernel_log.unlink(missing_ok=True)
     labnode.kernel_log(f"Linux version {state['kernel']} (lab@{os.uname().nodename}) #1 SMP")
@@ -90,9 +98,6 @@ def boot(cause: str) -> None:
                 [sys.executable, str(hook), cause], stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False
             )
     labnode.publish_modules()
-    wants = Path("/etc/systemd/system/multi-user.target.wants")
-    for link in sorted(wants.iterdir()) if wants.is_dir() else ():
-        subprocess.run(["systemctl", "start", link.name], stdin=subprocess.DEVNULL, check=False)
 
 
 class Login:
