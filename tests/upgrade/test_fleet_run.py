@@ -175,3 +175,102 @@ def test_bad_arguments_run_nothing(target: Target, bad: list[str]) -> None:
     done = subprocess.run(argv, env={**os.environ, "FLEET_STATE": str(target.state)}, capture_output=True, check=False)
     assert done.returncode == 77
     assert target.count("begun") == 0
+
+
+# --- the dead man's switch (tests/qemu has it with a real systemd) ------------------------------------------------------
+
+
+def switch(target: Target, *words: object) -> tuple[int, str, str]:
+    ran = subprocess.run(
+        [target.shell, str(SCRIPT), *map(str, words)],
+        env={**os.environ, "FLEET_STATE": str(target.state)}, capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def test_a_switch_fires_once_and_cannot_be_disarmed_then(target: Target) -> None:
+    flip = f"echo begun >>{target.effects}; echo back; exit 3"
+    assert switch(target, "--arm", "s", 1, 1, flip)[0] == 0
+    assert switch(target, "--armed")[1].split()[0] == "s"
+    target.until("begun")
+    rc, _, err = switch(target, "--disarm", "s", 1)
+    assert rc == 78 and "fired" in err
+    assert switch(target, "--arm", "s", 1, 60, flip)[0] == 78
+    assert switch(target, "--armed")[1] == ""
+    time.sleep(0.3)
+    assert target.count("begun") == 1
+    kept = target.state / "switch/s"
+    assert ((kept / "rc").read_text(), (kept / "out").read_text()) == ("3\n", "back\n")
+
+
+def test_a_disarmed_switch_does_not_fire(target: Target) -> None:
+    assert switch(target, "--arm", "s", 1, 1, target.command())[0] == 0
+    for _ in range(2):
+        assert switch(target, "--disarm", "s", 1) == (0, "", "")
+    time.sleep(1.3)
+    assert target.count("begun") == 0
+    assert not (target.state / "switch/s").exists()
+    assert switch(target, "--arm", "s", 1, 60, "true")[0] == 0, "a name may be used again"
+
+
+def test_to_arm_again_starts_the_time_and_the_command_anew(target: Target) -> None:
+    assert switch(target, "--arm", "s", 1, 1, f"echo first >>{target.effects}")[0] == 0
+    assert switch(target, "--arm", "s", 1, 2, f"echo second >>{target.effects}")[0] == 0
+    assert int(switch(target, "--armed")[1].split()[1]) in (1, 2)
+    time.sleep(1.1)
+    assert target.count("first") == 0
+    target.until("second")
+    assert target.count("first") == 0
+
+
+def test_a_switch_fires_beside_a_run_that_hangs_and_outlives_its_caller(target: Target) -> None:
+    """The step armed it, hangs, and its controller is gone: what the switch does must not wait for the step."""
+    step = f"{target.shell} {SCRIPT} --arm s 1 1 'echo flipped >>{target.effects}'; {target.command('', 20)}"
+    first = target.start("a", step)
+    target.until("begun")
+    first.kill()
+    first.communicate(timeout=10)
+    target.until("flipped")
+    assert target.count("ended") == 0
+    os.kill(target.pid("a", "command.pid"), signal.SIGKILL)
+
+
+def test_a_step_that_ends_well_disarms_its_switch(target: Target) -> None:
+    own = f"{target.shell} {SCRIPT}"
+    step = f"{own} --arm s 1 1 'echo flipped >>{target.effects}' && {own} --disarm s 1; exit 0"
+    assert target.run("a", step)[0] == 0
+    time.sleep(1.3)
+    assert target.count("flipped") == 0
+
+
+def test_a_lower_fence_neither_arms_nor_disarms(target: Target) -> None:
+    assert switch(target, "--arm", "s", 5, 60, "true")[0] == 0
+    assert switch(target, "--arm", "s", 4, 1, target.command())[0] == 75
+    assert switch(target, "--disarm", "s", 4)[0] == 75
+    assert switch(target, "--armed")[1].startswith("s ")
+    assert switch(target, "--disarm", "s", 6)[0] == 0
+    assert target.run("a", "true", fence=5)[0] == 75, "the switch's fence counts for runs too"
+
+
+def test_a_switch_of_an_earlier_boot_is_none(target: Target) -> None:
+    assert switch(target, "--arm", "s", 1, 1, target.command())[0] == 0
+    armed = target.state / "switch/s/armed"
+    head, _, command = armed.read_text().partition("\n")
+    armed.write_text(" ".join([*head.split()[:2], "another-boot"]) + "\n" + command)
+    assert switch(target, "--armed")[1] == ""
+    time.sleep(1.3)
+    assert target.count("begun") == 0
+    assert switch(target, "--disarm", "s", 1)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--arm", "../s", 1, 1, "true"), ("--arm", "s", "x", 1, "true"), ("--arm", "s", 1, "", "true"), ("--arm", "s"),
+        ("--disarm", "", 1), ("--disarm", "s"),
+    ],
+)  # fmt: skip
+def test_a_switch_with_bad_words_is_refused(target: Target, words: tuple[object, ...]) -> None:
+    rc, _, err = switch(target, *words)
+    assert rc == 77 and err.startswith("FLEET: ")
+    assert not list(target.state.glob("switch/*"))
