@@ -18,7 +18,7 @@ def may_begin(seen: Probed, allowed: Iterable[str]) -> Outcome | None:
     name = seen.name
     hints = {
         "unknown-key": f"fleet node trust {name}",
-        "key-changed": f"find out why the host key of {name} changed, then fleet node trust {name}",
+        "key-changed": _compare(name),
         "refused": "check ssh_user and ssh_key",
         "no-sudo": f"let the login user of {name} use sudo without a password",
     }
@@ -72,11 +72,43 @@ def identity_lost(prior: Mapping[str, Json], facts: Facts) -> str:
     count = prior.get("count")
     if isinstance(count, int) and len(facts.accelerators) != count:
         return f"{len(facts.accelerators)} of {count} accelerators answer"
+    other = another_machine(prior, facts)
+    return other.reason if other is not None else ""
+
+
+def another_machine(prior: Mapping[str, Json], facts: Facts) -> Outcome | None:
+    """That not one card is as in the `identity` stored before: nothing more is done there before a person has looked.
+
+    Neither the new stack nor the old one may be put on a machine that nobody planned for. Some cards of before among
+    new ones are the same machine, repaired. Where either look gave no serial number or UUID nothing is claimed.
+    """
     before = prior.get("cards")
+    was = {str(card) for card in before} if isinstance(before, list) else set()
     now = {card.uuid or card.serial for card in facts.accelerators if card.uuid or card.serial}
-    if isinstance(before, list) and before and now and not now & {str(card) for card in before}:
-        return "the node came back with other cards: is it the same machine?"
-    return ""
+    if not was or not now or was & now:
+        return None
+    name = facts.node
+    reason = f"identity-changed: {name} answers with other cards than before: {_some(now)}, not {_some(was)}"
+    action = (
+        f"which machine is it? fleet node show {name}, fleet probe {name}, its console; mend its address and fleet "
+        "rollout resume, or abort and plan it anew"
+    )
+    return Outcome("hands", reason, "operator", action)
+
+
+def another_key(name: str, detail: str, limit_s: int) -> Outcome:
+    """That a node shows another host key after its restart, until the limit: it was made anew, or is another one."""
+    reason = f"key-changed: within {limit_s} s after the restart {name} shows another host key: {detail}"
+    return Outcome("hands", reason, "operator", f"{_compare(name)}; then fleet rollout resume")
+
+
+def _compare(name: str) -> str:
+    return f"find out why the host key of {name} changed, on its console, then fleet node trust {name} --replace"
+
+
+def _some(cards: Iterable[str]) -> str:
+    names = sorted(cards)
+    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
 
 
 def seen_as(seen: Probed | None) -> str:
