@@ -18,6 +18,7 @@ from fleet.core import errors
 from fleet.core.model import Node
 
 if TYPE_CHECKING:
+    from fleet.core.estimate import Estimate
     from fleet.core.model import Plan
     from fleet.drain import Drain
     from fleet.evidence import Origin
@@ -154,9 +155,18 @@ def line(transition: Transition) -> str:
 
 @contextmanager
 def carrying(
-    settings: Settings, inventory: Inventory, rollout: str, *, parallel: int = PARALLEL, plan: Plan | None = None
+    settings: Settings,
+    inventory: Inventory,
+    rollout: str,
+    *,
+    parallel: int = PARALLEL,
+    plan: Plan | None = None,
+    tell: Callable[[str], None] = say,
 ) -> Iterator[Upgrade]:
-    """The acting loop for that rollout with every door open; with `plan`, for one that is not stored yet."""
+    """The acting loop for that rollout with every door open; with `plan`, for one that is not stored yet.
+
+    `tell` gets one line a transition.
+    """
     from fleet.evidence import EvidenceStore
     from fleet.inventory.rollouts import Rollouts
     from fleet.upgrade import Upgrade
@@ -168,7 +178,7 @@ def carrying(
         upgrade = Upgrade(
             store, inventory, hands_of(settings, inventory, transport), EvidenceStore(settings.evidence_dir),
             origin=origin_of(known), operator=operator(settings), parallel=parallel,
-            watch=lambda transition: say(line(transition)),
+            watch=lambda transition: tell(line(transition)),
         )  # fmt: skip
         try:
             yield upgrade
@@ -193,25 +203,32 @@ def drive(
     Ctrl-C lets the running steps end and raises Interrupted; a second one ends the process at once, which is safe too.
     """
     from fleet.cli.following import hand_over, host_of
+    from fleet.cli.watch import Place, showing
     from fleet.engine.leases import TTL_S, LeaseEngine, gone
     from fleet.inventory.rollouts import Rollouts
+    from fleet.notify import notifying
     from fleet.planning import matrix_of
 
     store = Rollouts(inventory.database)
     stop = threading.Event()
+    places = [Place()]  # the last is in force: a live screen has a place of its own for lines
+
+    def tell(text: str) -> None:
+        places[-1].tell(text)
 
     def interrupted(number: int, _frame: FrameType | None) -> None:
         if stop.is_set():
+            places[-1].leave()
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         stop.set()
-        say("the running steps end first; Ctrl-C again stops at once (it is safe: see fleet rollout resume)")
+        tell("the running steps end first; Ctrl-C again stops at once (it is safe: see fleet rollout resume)")
 
     host = host_of(store)
     signals = (signal.SIGINT, signal.SIGTERM) if host is None else ()
     before = {number: signal.signal(number, interrupted) for number in signals}
     try:
-        with carrying(settings, inventory, rollout, parallel=parallel, plan=plan) as upgrade:
+        with carrying(settings, inventory, rollout, parallel=parallel, plan=plan, tell=tell) as upgrade:
             engine = LeaseEngine(store, upgrade.tick, stop=stop)
             if plan is not None:
                 upgrade.start(rollout, plan, command, matrix_of(settings).digest)
@@ -221,18 +238,34 @@ def drive(
                 if host is not None:
                     store.drop(lease)
             if host is None:
-                engine.submit(rollout)
+                with (
+                    notifying(settings, inventory.database, store.clock, tell),
+                    showing(store, rollout, parallel) as place,
+                ):
+                    places.append(place)
+                    try:
+                        engine.submit(rollout)
+                    finally:
+                        places.pop()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     if host is not None:
-        return hand_over(store, host, rollout)
+        return hand_over(store, host, rollout, parallel)
     row = store.rollout(rollout)
     if stop.is_set() and not row.finished:
         raise errors.Interrupted(
             "stopped by the operator at a safe point", where=rollout, hint=f"fleet rollout resume {rollout}"
         )
     return row
+
+
+def eta(store: Rollouts, row: Rollout, parallel: int = PARALLEL) -> Estimate:
+    """How long a rollout will still take, as far as its past and that of others tell."""
+    from fleet.inventory.forecast import Forecast
+    from fleet.inventory.history import standing
+
+    return Forecast(store, parallel).of(row.plan, row.state, standing(store.database, row.id), store.clock())
 
 
 def as_dict(row: Rollout, tasks: dict[str, Stored]) -> dict[str, Any]:

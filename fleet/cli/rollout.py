@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
+from fleet.cli.metrics import metrics
 from fleet.cli.output import document, emit, output_option, say, table
 from fleet.cli.selection import now, opened, operator
 from fleet.cli.steering import approve, kill, reject, retry, rollback
+from fleet.cli.watch import watch, why
 from fleet.core import errors
 
 
@@ -63,7 +65,7 @@ def list_(ctx: click.Context, everything: bool, output: str) -> int:
 @click.pass_context
 def show(ctx: click.Context, rollout_id: str, steps: str | None, output: str) -> int:
     """Where each node of a rollout stands, since when, why, and what comes next."""
-    from fleet.cli.driving import as_dict
+    from fleet.cli.driving import as_dict, eta
     from fleet.inventory.rollouts import Rollouts
 
     with opened(ctx) as (_, inventory):
@@ -72,12 +74,13 @@ def show(ctx: click.Context, rollout_id: str, steps: str | None, output: str) ->
         tasks = store.tasks(row.id)
         # Of ten thousand nodes these are a hundred thousand rows: only where they are shown.
         attempts = store.attempts(row.id, steps or "") if steps or output != "table" else []
+        left = eta(store, row)
     if steps and steps not in tasks:
         raise errors.NotFound(
             f"node {steps!r} is not in rollout {row.id}", hint=f"fleet rollout show {row.id}", slug="unknown-node"
         )
     if output != "table":
-        body = as_dict(row, tasks)
+        body = {**as_dict(row, tasks), "eta": left.as_dict()}
         body["steps"] = [
             {
                 "node": a.node, "direction": a.direction, "cursor": a.cursor, "phase": a.phase, "state": a.state,
@@ -90,6 +93,8 @@ def show(ctx: click.Context, rollout_id: str, steps: str | None, output: str) ->
     click.echo(f"rollout {row.id}: {row.state}, plan {row.plan}, by {row.who} at {row.at}")
     if row.reason:
         click.echo(f"reason: {row.reason}")
+    if not row.finished:
+        click.echo(f"left: {left}")
     if steps:
         table(
             ["DIRECTION", "STEP", "RESULT", "BEGAN", "SECONDS", "DETAIL"],
@@ -203,5 +208,5 @@ def abort(ctx: click.Context, rollout_id: str, yes: bool, output: str) -> int:
         return rested(store, row, output)
 
 
-for command in (approve, reject, retry, rollback, kill):
+for command in (approve, reject, retry, rollback, kill, watch, why, metrics):
     rollout.add_command(command)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,10 @@ from fleet.core import errors
 
 if TYPE_CHECKING:
     from fleet.core.model import Node
-    from fleet.inventory.rollouts import Rollout, Stored
+    from fleet.inventory import Inventory
+    from fleet.inventory.rollouts import Attempt, Rollout, Rollouts, Stored
+
+TOLD = 5  # attempts
 
 
 @click.command()
@@ -26,38 +29,77 @@ def why(ctx: click.Context, name: str, output: str) -> int:
 
     Without an unfinished rollout, the last one that the node was in is told.
     """
-    from fleet.engine import Progress
-    from fleet.engine.leases import LeaseEngine
     from fleet.inventory.rollouts import Rollouts
 
     with opened(ctx) as (_, inventory):
-        node = inventory.node(name)
         store = Rollouts(inventory.database)
-        found = store.of_node(name)
-        driver = ""
-        if found is not None and not found[0].finished:
-            running = LeaseEngine(store, lambda *_: Progress(True)).list()
-            driver = next((r.owner for r in running if r.rollout == found[0].id), "")
-        trusted, probed = name in inventory.host_keys(), name in inventory.facts([name])
-    body = as_dict(node, found, driver, trusted, probed, now(), time.time())
+        body = answer(inventory, store, name, store.of_node(name), now())
     if output != "table":
         emit(document("NodeWhy", body), output)
-        return errors.DONE
-    click.echo(f"{name}: {body['summary']}")
-    if body["rollout"] is not None:
-        click.echo()
-        table(("FIELD", "VALUE"), _lines(body["rollout"]))
-    click.echo(f"\nnext: {body['next']}")
+    else:
+        print_answer(body)
     return errors.DONE
 
 
+def answer(
+    inventory: Inventory, store: Rollouts, name: str, found: tuple[Rollout, Stored] | None, at: str
+) -> dict[str, Any]:
+    """The body of `kind: NodeWhy` for a node and its task in a rollout. NotFound for a node that is not there.
+
+    A node that was removed while its rollout was under way is still told of, by what the rollout knows.
+    """
+    from fleet.core.model import Node
+    from fleet.engine import Progress
+    from fleet.engine.leases import LeaseEngine
+
+    try:
+        node = inventory.node(name)
+    except errors.NotFound:
+        if found is None:
+            raise
+        node = Node(name, "", lifecycle="retired")
+    driver, attempts = "", []
+    if found is not None:
+        attempts = store.attempts(found[0].id, name)[-TOLD:]
+        if not found[0].finished:
+            running = LeaseEngine(store, lambda *_: Progress(True)).list()
+            driver = next((r.owner for r in running if r.rollout == found[0].id), "")
+    trusted, probed = name in inventory.host_keys(), name in inventory.facts([name])
+    return as_dict(node, found, driver, trusted, probed, at, store.clock(), attempts)
+
+
+def print_answer(body: dict[str, Any]) -> None:
+    """The same for a person."""
+    click.echo(f"{body['name']}: {body['summary']}")
+    part = body["rollout"]
+    if part is not None:
+        click.echo()
+        table(("FIELD", "VALUE"), _lines(part))
+    if part is not None and part["attempts"]:
+        click.echo()
+        rows = [
+            [a["began"], a["direction"], a["phase"], a["state"], a["seconds"] if a["seconds"] is not None else "-",
+             a["detail"] or "-"]
+            for a in part["attempts"]
+        ]  # fmt: skip
+        table(("TRIED", "DIRECTION", "STEP", "RESULT", "SECONDS", "DETAIL"), rows)
+    click.echo(f"\nnext: {body['next']}")
+
+
 def as_dict(
-    node: Node, found: tuple[Rollout, Stored] | None, driver: str, trusted: bool, probed: bool, at: str, clock: float
+    node: Node,
+    found: tuple[Rollout, Stored] | None,
+    driver: str,
+    trusted: bool,
+    probed: bool,
+    at: str,
+    clock: float,
+    attempts: Sequence[Attempt] = (),
 ) -> dict[str, Any]:
     """The body of `kind: NodeWhy`. Pure: `at` and `clock` are this moment, as text and in seconds."""
     hold = node.hold
     held = hold is not None and (not hold.until or hold.until > at)
-    part = None if found is None else _rollout(*found, driver, clock)
+    part = None if found is None else _rollout(*found, driver, clock, attempts)
     waits, summary, action = False, "it waits for nothing", "nothing"
     if part is not None and not part["finished"]:
         state = part["state"]
@@ -66,7 +108,7 @@ def as_dict(
         summary = f"{state} in rollout {part['id']}, which is {part['rolloutState']}"
         summary += f": {part['reason']}" if part["reason"] else ""
         if part["overdue"]:
-            summary += f"; it is past its limit of {part['limitS']} s"
+            summary += f"; it is past its limit of {part['limitS']} s: {part['atLimit']}"
         action = part["nextAction"] or (
             f"fleet rollout resume {part['id']}"
             if not driver or part["rolloutState"] == "paused"
@@ -94,8 +136,11 @@ def as_dict(
     }
 
 
-def _rollout(row: Rollout, stored: Stored, driver: str, clock: float) -> dict[str, Any]:
+def _rollout(row: Rollout, stored: Stored, driver: str, clock: float, attempts: Sequence[Attempt]) -> dict[str, Any]:
+    from fleet.core.rollout import LIMIT_ENDS, overdue
+
     task = stored.task
+    limited = bool(task.limit_s and task.since) and not row.finished
     return {
         "id": row.id,
         "rolloutState": row.state,
@@ -107,11 +152,20 @@ def _rollout(row: Rollout, stored: Stored, driver: str, clock: float) -> dict[st
         "wave": task.wave,
         "since": _at(task.since),
         "limitS": task.limit_s,
-        "overdue": bool(task.begun and task.limit_s and task.since and clock - task.since > task.limit_s),
+        "until": _at(task.since + task.limit_s) if limited else "",
+        "atLimit": LIMIT_ENDS.get(task.state, "") if limited else "",
+        "overdue": limited and overdue(task, clock),
         "reason": task.reason,
         "owner": task.owner,
         "nextAction": task.next_action,
-    }
+        "attempts": [
+            {
+                "direction": a.direction, "phase": a.phase, "state": a.state, "began": _at(a.began),
+                "seconds": round(a.ended - a.began) if a.ended else None, "detail": a.detail,
+            }
+            for a in attempts
+        ],
+    }  # fmt: skip
 
 
 def _lines(part: dict[str, Any]) -> list[tuple[str, str]]:
@@ -127,6 +181,8 @@ def _lines(part: dict[str, Any]) -> list[tuple[str, str]]:
         ("wave", str(part["wave"] + 1)),
         ("since", part["since"] or "-"),
         ("limit", f"{part['limitS']} s{', overdue' if part['overdue'] else ''}" if part["limitS"] else "-"),
+        ("until", part["until"] or "-"),
+        ("then", part["atLimit"] or "-"),
         ("reason", part["reason"] or part["rolloutReason"] or "-"),
         ("owner", part["owner"] or "-"),
         ("next action", part["nextAction"] or "-"),

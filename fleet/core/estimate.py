@@ -155,6 +155,8 @@ def estimate(
             clock.total += _makespan(started, waiting, slots)
             clock.total += soak_s(plan)
     typical, worst = clocks
+    if typical.missing and not history.spells:
+        return Estimate(None, None, 0, "no step was ever carried out here, so nothing is known of their durations")
     if typical.missing:
         phases = ", ".join(sorted(typical.missing))
         return Estimate(None, None, 0, f"no node has been through {phases} yet, so its duration is not known")

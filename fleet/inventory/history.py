@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Float, and_, case, cast, func, or_, select
 
 from fleet.core.budget import FLEET, NOT_COUNTED
+from fleet.core.errors import NotFound
 from fleet.core.estimate import History, Tally
 from fleet.core.model import DOMAINS, Json
 from fleet.core.rollout import ENDS, FINISHED
@@ -116,7 +117,7 @@ class Claimed:
 
 
 def head(connection: Connection, rollout: str) -> Head:
-    """The rollout of that whole id."""
+    """The rollout of that whole id. NotFound when there is none."""
     query = (
         select(
             ROLLOUT.c.id, ROLLOUT.c.plan, ROLLOUT.c.state, ROLLOUT.c.request, ROLLOUT.c.reason, ROLLOUT.c.who,
@@ -125,7 +126,9 @@ def head(connection: Connection, rollout: str) -> Head:
         .select_from(ROLLOUT.outerjoin(LEASE, LEASE.c.name == ROLLOUT.c.id))
         .where(ROLLOUT.c.id == rollout)
     )  # fmt: skip
-    row: Any = connection.execute(query).one()
+    row: Any = connection.execute(query).first()
+    if row is None:
+        raise NotFound(f"no rollout is called {rollout!r}", hint="fleet rollout list --all", slug="unknown-rollout")
     return Head(*row)
 
 

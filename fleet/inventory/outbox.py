@@ -25,6 +25,7 @@ from fleet.inventory.tables.rollouts import NotificationRow
 NOTIFICATION = table(NotificationRow)
 KINDS = (
     "rollout.started", "rollout.paused", "rollout.resumed", "rollout.done", "rollout.failed", "rollout.aborted",
+    "rollout.rolled-back",
     "node.failed", "node.held", "node.waiting", "node.overdue", "gate.verdict", "approval.needed",
 )  # fmt: skip
 KEPT_S = 30 * 86400.0  # what was taken or given up is forgotten after this

@@ -229,7 +229,7 @@ def test_ctrl_c_leaves_the_rollout_to_the_controller(making: Making) -> None:
         with pytest.raises(Interrupted) as caught:
             hand_over(host.store, controller, "r-1")
         timer.join()
-    assert "goes on in controller c1" in caught.value.what and "fleet rollout show r-1" in caught.value.hint
+    assert "goes on in controller c1" in caught.value.what and "fleet rollout watch r-1" in caught.value.hint
     assert host.store.rollout("r-1").state == "running"
 
 
