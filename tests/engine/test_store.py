@@ -122,7 +122,7 @@ def test_every_write_of_a_lost_lease_is_refused(store: Rollouts) -> None:
         lambda: store.set_state(old, "done", "", NOW),
         lambda: store.claim(old, [("n0",)], LIMITS, NODES, (), 0.0),
         lambda: store.release(old, ["n0"]),
-        lambda: store.reopen(old, [task], 0),
+        lambda: store.reopen(old, [task], 0, {}),
     ]
     for write in writes:
         with pytest.raises(Fenced):
