@@ -44,8 +44,8 @@ bench:
 	$(PYTHON) scripts/prove bench bench tests/bench
 
 chaos:
-	$(PYTHON) -m tests.engine.chaos 100 "" leases
-	$(PYTHON) -m tests.engine.chaos 100 "" dbos
+	$(PYTHON) scripts/prove chaos -m tests.engine.chaos 200
+	FLEET_TEST_EXAMPLES=100 $(PYTHON) -m pytest tests/engine/test_budget_machine.py
 
 wheel:
 	$(PYTHON) -m build --wheel
