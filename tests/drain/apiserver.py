@@ -44,6 +44,7 @@ class State:
     refusal: str = "as the test wishes"
     version: int = 100
     forgets: int = 0  # so many times the next page is too late
+    down: int = 0  # the status of every answer
     linger: bool = False  # pods stay in deletion until `finish`
 
 
@@ -167,6 +168,8 @@ class ApiServer:
         url = urlsplit(target)
         with self.lock:
             self.state.requests.append((method, target, body))
+            if self.state.down:
+                return status(self.state.down, "as the test wishes")
             refused = self.state.refusals.pop(f"{method} {url.path}", None)
             if refused:
                 return status(refused, self.state.refusal)

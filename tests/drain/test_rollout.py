@@ -14,6 +14,7 @@ import pytest
 from fleet.kubeclient import OfficialClient
 from fleet.kubernetes import BY, KubernetesDrain
 from fleet.slurm import SlurmDrain, run_program
+from fleet.upgrade import Transition
 from tests.drain.apiserver import ApiServer, Budget
 from tests.drain.slurmcluster import NODES, Cluster
 from tests.upgrade.site import Site
@@ -81,5 +82,38 @@ def test_behind_kubernetes(site: Site, tmp_path: Path) -> None:
         kept = {name for name, node in server.state.nodes.items() if node["spec"].get("unschedulable")}
         assert kept == {"k2"} and server.on("k3") == {"db"} and server.on("k1") == set()
         assert not any(BY in (node["metadata"].get("annotations") or {}) for node in server.state.nodes.values())
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(("code", "slug"), [(401, "kubernetes-denied"), (503, "kubernetes-busy")])
+def test_an_api_server_that_refuses_pauses_and_resume_goes_on(site: Site, tmp_path: Path, code: int, slug: str) -> None:
+    server = ApiServer()
+    try:
+        for name in ("k1", "k2"):
+            server.add_node(name)
+        kubernetes = KubernetesDrain(OfficialClient(str(server.kubeconfig(tmp_path / "kubeconfig"))), time.time)
+        site.upgrade.hands = replace(site.upgrade.hands, drain=kubernetes)
+        site.start(site.nodes("k1", "k2"), gate=False)
+
+        def later(transition: Transition) -> None:
+            if transition.now == "cordoning":
+                server.state.down = code
+
+        site.upgrade.watch = later
+        lease = site.store.acquire("r-1", site.engine.owner, 1e9, 0.0, lambda _: True)
+        ticks = iter(range(400))
+        while not site.upgrade.tick("r-1", lease, False).resting:
+            site.fleet.clock += 10
+            assert next(ticks) < 399, site.states()
+        held = site.store.tasks("r-1")["k1"].task
+        assert site.states() == {"k1": "held", "k2": "waiting"} and site.store.rollout("r-1").state == "paused"
+        assert held.reason.startswith(f"scheduler: {slug}:") and str(code) in held.reason
+        assert held.next_action and site.fleet.state("k1")["installed"]["driver"] == "1.0"
+
+        server.state.down, site.upgrade.watch = 0, site.seen.append
+        site.go_on()
+        assert set(site.states().values()) == {"done"}
+        assert not any(node["spec"].get("unschedulable") for node in server.state.nodes.values())
     finally:
         server.stop()
