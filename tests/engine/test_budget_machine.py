@@ -30,6 +30,7 @@ from fleet.inventory.rollouts import Lease, Rollouts
 from fleet.lab.simulated import NOW, SimDrain, SimFleet, note
 from fleet.upgrade import Upgrade
 from tests.engine.counted import superseded
+from tests.engine.emptydb import empty_database
 from tests.upgrade.simfleet import hands, plan
 
 EXAMPLES = int(os.environ.get("FLEET_TEST_EXAMPLES", "6"))
@@ -109,18 +110,6 @@ class CensusDrain(SimDrain):
 
     def away(self, nodes: Sequence[Node]) -> dict[str, str]:
         return {n.name: "repair ticket 7" for n in nodes if "foreign" in self.fleet.state(n.name)["faults"]}
-
-
-_template: list[Path] = []
-
-
-def empty_database(folder: Path) -> str:
-    """A database of its own; the tables are made once."""
-    if not _template:
-        _template.append(Path(tempfile.mkdtemp(prefix="fleet-machine-")) / "empty.db")
-        open_inventory(f"sqlite:///{_template[0]}").close()
-    shutil.copy(_template[0], folder / "fleet.db")
-    return f"sqlite:///{folder / 'fleet.db'}"
 
 
 class Budgets(RuleBasedStateMachine):
