@@ -3,7 +3,7 @@ PYTHON ?= .venv/bin/python
 BIN := $(dir $(PYTHON))
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: check lint types layers yaml shell matrix test samples lab lab-smoke bench chaos wheel
+.PHONY: check lint types layers yaml shell matrix test samples lab lab-smoke qemu qemu-short bench chaos wheel
 
 check: lint types layers yaml shell matrix samples test
 
@@ -39,6 +39,12 @@ lab-smoke:
 
 lab:
 	$(PYTHON) scripts/prove lab lab tests
+
+qemu:
+	$(PYTHON) scripts/prove qemu qemu tests/qemu
+
+qemu-short:
+	$(PYTHON) -m pytest -m "qemu and smoke" tests/qemu
 
 bench:
 	$(PYTHON) scripts/prove bench bench tests/bench

@@ -98,7 +98,11 @@ def _boot_files(folder: Path, root: Path) -> None:
     _apt(["apt-get", *options, *install])
     names = re.findall(r"Depends: (linux-image-\S+)", _apt(["apt-cache", "depends", KERNEL]))
     if not names:
-        raise FleetError(f"apt knows no {KERNEL}", hint="apt-get update", slug="lab-base")
+        raise Refused(
+            f"a guest of the lab boots Debian's {KERNEL}, which apt does not know here",
+            hint="apt-get update",
+            slug="lab-unusable",
+        )
     more = folder / "more"
     more.mkdir()
     for name in (names[0], "busybox-static"):

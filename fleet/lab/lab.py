@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fleet.core.errors import BadInput, FleetError, Locked, NotFound, Refused
+from fleet.core.errors import BadInput, FleetError, Locked, NotFound
 from fleet.core.model import digest
 from fleet.lab import guest, guest_image, handover, packages
 from fleet.lab.base import NODE, Say, base, cache_dir, cache_lock, prune
@@ -341,7 +341,7 @@ class Lab:
                 f"no fault {plain!r} for {vendor} nodes", hint=f"fleet lab fault --list {name}", slug="unknown-fault"
             )
         if self._is_guest(name) and plain in guest.NOT_FOR_GUESTS:
-            raise Refused(f"{name} is a guest, which cannot have the fault {plain!r}", slug="unknown-fault")
+            raise NotFound(f"no fault {plain!r} for guests", where=name, slug="unknown-fault")
         files = self.state(name)
         already = any(str(entry).partition("=")[0] == plain for entry in files.read().get("faults", []))
 

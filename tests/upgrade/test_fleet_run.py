@@ -177,7 +177,7 @@ def test_bad_arguments_run_nothing(target: Target, bad: list[str]) -> None:
     assert target.count("begun") == 0
 
 
-# --- the dead man's switch (tests/qemu has it with a real systemd) ------------------------------------------------------
+# --- the dead man's switch (tests/qemu has it with a real systemd) ----------------------------------------------------
 
 
 def switch(target: Target, *words: object) -> tuple[int, str, str]:

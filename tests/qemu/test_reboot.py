@@ -1,0 +1,57 @@
+"""Real reboots and cuts of power in the middle of steps: each step is found as it is."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.qemu.shell import RUN, Guest, until
+
+pytestmark = [pytest.mark.qemu, pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")]
+SECOND = "/var/lib/fleet-second"  # a state folder beside the first: one run at a time holds for each
+
+
+def cut(number: int) -> str:
+    """A step that hangs at its first run and ends well at any later one."""
+    return (
+        f"echo begun-{number} >>/root/effects; sync; [ $(grep -c begun-{number} /root/effects) -gt 1 ] || sleep 500; "
+        f"echo ended-{number} >>/root/effects; echo well"
+    )
+
+
+def test_a_step_cut_by_a_reboot_is_repeated_and_a_one_way_step_is_ambiguous(guest: Guest) -> None:
+    before, boots = guest.boot_id(), guest.site.lab.state(guest.name).read()["boots"]
+    again = guest.step("cut-idempotent", cut(1))
+    one_way = guest.step("cut-one-way", cut(2), "one_way", state=SECOND)
+    with guest.session(again), guest.session(one_way):
+        until("both have begun", lambda: guest.count("begun-1") == guest.count("begun-2") == 1)
+        guest.sh("systemctl reboot", ok=(0, 255))
+        guest.rebooted(before)
+    assert guest.boot_id() != before
+    assert guest.site.lab.state(guest.name).read()["boots"] == boots + 1
+    assert guest.sh(f"{RUN} --running") == ""
+    assert guest.sh(again) == "well\n"
+    assert (guest.count("begun-1"), guest.count("ended-1")) == (2, 1)
+    assert "ambiguous" in guest.sh(one_way, ok=(76,))
+    assert (guest.count("begun-2"), guest.count("ended-2")) == (1, 0)
+    assert "ambiguous" in guest.sh(one_way, ok=(76,)), "the answer stays"
+    assert before in guest.sh("cat /var/lib/fleet/run/cut-idempotent/cut"), "what was cut is kept"
+
+
+def test_power_is_cut_in_the_middle_of_a_step(guest: Guest) -> None:
+    """No unit is told, nothing is flushed: QEMU is killed. What was done before the cut is known after it."""
+    done = guest.step("before-the-cut", "echo done-before >>/root/effects; echo kept")
+    assert guest.sh(done) == "kept\n"
+    before, cycles = guest.boot_id(), guest.site.lab.state(guest.name).read()["power_cycles"]
+    process = guest.qemu()
+    with guest.session(guest.step("power", cut(3), "one_way")):
+        until("it has begun", lambda: guest.count("begun-3") == 1)
+        guest.site.fleet("lab", "power", "--dir", str(guest.site.lab.folder), guest.name, "cycle")
+        guest.rebooted(before)
+    assert guest.qemu() != process
+    assert guest.site.lab.state(guest.name).read()["power_cycles"] == cycles + 1
+    assert guest.sh(done) == "kept\n"
+    assert guest.count("done-before") == 1
+    assert "ambiguous" in guest.sh(guest.step("power", cut(3), "one_way"), ok=(76,))
+    assert guest.count("begun-3") == 1

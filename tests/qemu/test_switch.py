@@ -1,0 +1,57 @@
+"""The dead man's switch as a timer of a real systemd: it fires when nobody is left to disarm it."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.qemu.shell import RUN, Guest, until
+
+pytestmark = [pytest.mark.qemu, pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")]
+
+
+def timers(guest: Guest) -> str:
+    return guest.sh("systemctl list-units --all --no-legend --plain 'fleet-switch-*'").strip()
+
+
+def test_it_brings_back_a_node_that_a_step_has_cut_off(guest: Guest) -> None:
+    """The step takes the network away; with it go the connection and the controller. The switch brings it back."""
+    back = "ip link set eth0 up; echo flipped >>/root/effects"
+    step = (
+        f"{RUN} --arm flip 1 12 '{back}' && systemctl list-units --plain --no-legend 'fleet-switch-*' >/root/seen && "
+        "echo cut-off >>/root/effects && sync && ip link set eth0 down && sleep 500"
+    )
+    with guest.session(guest.step("cut-off", step, "one_way")) as controller:
+        until("the step has armed the switch", lambda: "fleet-switch-flip" in guest.sh("cat /root/seen 2>&1 || true"))
+        controller.kill()
+    until("the node is back", lambda: guest.count("flipped") == 1)  # connections wait for the network
+    assert guest.count("cut-off") == 1
+    assert ".timer" in guest.sh("cat /root/seen")
+    assert "fired" in guest.sh(f"{RUN} --disarm flip 1", ok=(78,))
+    assert timers(guest) == ""
+    guest.sh("systemctl stop fleet-cut-off")
+
+
+def test_a_step_that_ends_well_disarms_it(guest: Guest) -> None:
+    assert guest.sh(f"{RUN} --arm well 1 60 'echo too-early >>/root/effects'") == ""
+    assert guest.sh(f"{RUN} --armed").startswith("well ")
+    assert guest.sh(f"{RUN} --arm well 1 8 'echo went-off >>/root/effects'") == ""
+    assert timers(guest).count(".timer") == 1
+    assert guest.sh(guest.step("well", "echo fine")) == "fine\n"
+    assert guest.sh(f"{RUN} --disarm well 1") == ""
+    assert timers(guest) == ""
+    time.sleep(9)
+    assert guest.count("went-off") == guest.count("too-early") == 0
+
+
+def test_a_reboot_disarms_it(guest: Guest) -> None:
+    before = guest.boot_id()
+    guest.sh(f"{RUN} --arm gone 1 30 'echo after-boot >>/root/effects'")
+    guest.sh("systemctl reboot", ok=(0, 255))
+    guest.rebooted(before)
+    assert guest.sh(f"{RUN} --armed") == ""
+    assert timers(guest) == ""
+    assert guest.sh(f"{RUN} --disarm gone 1") == ""
+    assert guest.count("after-boot") == 0
