@@ -293,9 +293,10 @@ class SlurmDrain:
                 continue
             out[name] = _not_changed("Slurm took the resume but does not show it") if now is None else Drained("done")
             if now is not None and (now.out or now.base == "DOWN"):
-                out[name] = before_resume(now, token, since[name]) or _not_changed(
-                    f"still {now.state} after the resume"
+                again = Drained(
+                    "waiting", f"{now.state} again after the resume", next_action=f"scontrol show node {name}"
                 )
+                out[name] = before_resume(now, token, since[name]) or again
         return out
 
     def _read(self) -> dict[str, SlurmNode]:

@@ -226,6 +226,19 @@ def test_a_denied_drain_is_no_fault_of_the_node() -> None:
     assert said.reason.startswith("slurm-denied")
 
 
+def test_a_node_that_is_down_again_after_the_resume_is_asked_for_again() -> None:
+    """Its slurmd has just told that it booted: Slurm puts it down in the moment in which we resume it."""
+    row = {"name": "n1", "state": "down", "state_flags": [], "reason": "Node unexpectedly rebooted",
+           "reason_changed_at": 9}  # fmt: skip
+    script = Script(
+        {"sinfo": (0, json.dumps({"nodes": [row]}), ""), "scontrol update nodename=n1 state=resume": (0, "", "")}
+    )
+    said = SlurmDrain(script, lambda: 12.0).uncordon(Node("n1", "192.0.2.1"), TOKEN, {"cordoned": True, "at": 5})
+    assert (said.state, said.outage) == ("waiting", False) and "DOWN again" in said.reason and said.next_action
+    left = SlurmDrain(script, lambda: 12.0).uncordon(Node("n1", "192.0.2.1"), TOKEN, {"cordoned": True, "at": 10})
+    assert left.state == "done" and "not ours" in left.reason
+
+
 DRAINED = document(("n1", ["IDLE", "DRAIN"], TOKEN))
 
 
