@@ -92,7 +92,8 @@ def _boot_files(folder: Path, root: Path) -> None:
     (debs / "partial").mkdir(parents=True)
     options = [
         "-q", "-o", f"Dir::State::status={root}/var/lib/dpkg/status", "-o", f"Dir::Cache::archives={debs}",
-        "-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=", "-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=root",
+        "-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=", "-o", "Debug::NoLocking=1",
+        "-o", "APT::Sandbox::User=root",
     ]  # fmt: skip
     install = ["--yes", "--no-install-recommends", "--download-only", "install", *SYSTEMD]
     _apt(["apt-get", *options, *install])

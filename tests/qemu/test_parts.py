@@ -25,7 +25,7 @@ def test_a_spec_names_its_guests(tmp_path: Path) -> None:
     document = yaml.safe_load(SPEC.read_text())
     document["nodes"]["plain"] = {"class": "acme-guest"}
     file = tmp_path / "spec.yaml"
-    file.write_text(yaml.safe_dump(document))
+    file.write_text(yaml.safe_dump(document, sort_keys=False))
     assert [one.guest for one in spec.load(file, 1).nodes] == [True, False]
 
 
@@ -35,7 +35,7 @@ def test_a_guest_is_said_by_true_and_runs_debs(tmp_path: Path, system: str, wish
     document["classes"]["acme-guest"]["os"] = system
     document["nodes"]["qg-a"]["guest"] = wish
     file = tmp_path / "spec.yaml"
-    file.write_text(yaml.safe_dump(document))
+    file.write_text(yaml.safe_dump(document, sort_keys=False))
     with pytest.raises(BadInput, match="guest must be") as caught:
         spec.load(file, 1)
     assert "qg-a" in str(caught.value.where)
