@@ -28,13 +28,17 @@ from fleet.core.plan import sealed
 from fleet.engine import Progress, Tick
 from fleet.engine.leases import LeaseEngine
 from fleet.inventory import open_inventory
-from fleet.inventory.rollouts import Lease, Rollouts
+from fleet.inventory.rollouts import Approval, Lease, Rollouts
 from tests.engine.contract import sqlite_url
 from tests.engine.hosted import ROOT, Hosted, Making, until
 from tests.postgresql import Server
 
 NAMES = ["n0", "n1", "n2", "n3"]
 NOW = "2031-05-01T08:00:00Z"
+EACH_STEP = (  # in the order in which the canary comes to them
+    "preflight-after", "cordon-after", "stage-after", "stop-after", "install-after", "finish-before", "reboot-after",
+    "uncordon-after",
+)  # fmt: skip
 
 
 def killed(host: Hosted, name: str, point: str, number: str) -> None:
@@ -42,25 +46,16 @@ def killed(host: Hosted, name: str, point: str, number: str) -> None:
     assert status == -signal.SIGKILL, said
 
 
-@pytest.mark.parametrize(
-    ("engine", "point", "number"),
-    [
-        ("dbos", "intend-before", "1"),
-        ("dbos", "intend-after", "5"),
-        ("dbos", "stop-after", "2"),
-        ("dbos", "install-before", "1"),
-        ("dbos", "install-after", "2"),
-        ("dbos", "reboot-after", "1"),
-        ("dbos", "finish-before", "7"),
-        ("dbos", "finish-after", "9"),
-        ("leases", "install-after", "2"),
-    ],
-)
-def test_a_killed_controller_goes_on_when_it_comes_back(making: Making, engine: str, point: str, number: str) -> None:
-    host = making(engine, "sqlite")
+@pytest.mark.parametrize("engine", ["dbos", "leases"])
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def test_killed_in_each_step_and_started_again(making: Making, engine: str, database: str) -> None:
+    """One rollout, in which the controller dies in each kind of step, and with it the threads that act; the same one
+    comes back each time."""
+    host = making(engine, database)
     host.begin(NAMES)
-    killed(host, "c1", point, number)
-    assert not host.store.rollout("r-1").finished
+    for point in EACH_STEP:
+        killed(host, "c1", point, "1")
+        assert not host.store.rollout("r-1").finished
     status, said = host.ended(host.controller("c1"))
     assert status == 0, said
     host.proven(NAMES)
@@ -70,9 +65,7 @@ def test_a_killed_controller_goes_on_when_it_comes_back(making: Making, engine: 
 @pytest.mark.parametrize(
     ("engine", "point", "number"),
     [
-        ("dbos", "intend-after", "3"),
         ("dbos", "install-after", "1"),
-        ("dbos", "reboot-after", "2"),
         ("dbos", "finish-before", "6"),
         ("leases", "reboot-after", "1"),
     ],
@@ -105,6 +98,65 @@ def test_a_controller_that_slept_through_a_takeover_changes_nothing(making: Maki
     status, said = host.ended(sleeper)
     assert status == 0, said
     assert (host.fleet.log(), host.store.tasks("r-1"), host.store.attempts("r-1")) == before
+    host.proven(NAMES)
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize("engine", ["dbos", "leases"])
+def test_two_controllers_start_the_same_rollout(making: Making, engine: str) -> None:
+    host = making(engine, "postgresql")
+    host.begin(NAMES)
+    both = [host.controller(name) for name in ("c1", "c2")]
+    said = {}
+    for process in both:
+        status, said[process.pid] = host.ended(process)
+        assert status == 0, said
+    host.proven(NAMES)
+    driven = {effect.fence for effect in host.fleet.log() if effect.fence}
+    assert len(driven) == 1, said
+
+
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def test_two_people_start_the_same_plan(making: Making, database: str) -> None:
+    host = making("leases", database)
+    plan = host.begin(NAMES, "r-0")
+    host.store.set_state(host.store.acquire("r-0", "me", 60.0, time.time(), lambda _: True), "aborted", "", NOW)
+    gate, came = threading.Barrier(4), list[str]()
+
+    def start(number: int) -> None:
+        gate.wait()
+        try:
+            host.store.create(f"r-{number}", plan, "command", (), "tester", NOW)
+            came.append("begun")
+        except Locked as error:
+            came.append(error.slug)
+
+    threads = [threading.Thread(target=start, args=(number,)) for number in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(came) == ["begun", "nodes-locked", "nodes-locked", "nodes-locked"]
+    assert len(host.store.rollouts(unfinished=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "database"),
+    [("leases", "sqlite"), pytest.param("dbos", "postgresql", marks=pytest.mark.postgresql)],
+)
+def test_an_approval_outlives_a_restart(making: Making, engine: str, database: str) -> None:
+    """The controller dies while it waits for a yes; the yes is given while none lives, and the next one goes on."""
+    host = making(engine, database)
+    made = host.begin(NAMES, approve=("canary",))
+    first = host.controller("c1")
+    until(lambda: host.store.rollout("r-1").state == "paused")
+    assert host.store.rollout("r-1").reason.startswith("approval:")
+    assert {effect.node for effect in host.fleet.log()} == {"n0"}
+    first.send_signal(signal.SIGKILL)
+    host.ended(first)
+    host.store.approve(Approval(made.id, "canary", "yes", "li", "looks well", NOW))
+    status, said = host.ended(host.controller("c1"))
+    assert status == 0, said
     host.proven(NAMES)
 
 
