@@ -19,7 +19,7 @@ from fleet.drain import BatchDrain, Drain, Drained
 from fleet.playbook import Play, Playbook, Played, Staged
 from fleet.power import Power
 from fleet.probe import Probed
-from fleet.proof import identity, identity_lost, may_begin, owed, same, seen_as
+from fleet.proof import another_key, another_machine, identity, identity_lost, may_begin, owed, same, seen_as
 from fleet.remote import Transport, sweep
 from fleet.validate import judge
 
@@ -333,6 +333,7 @@ def _reboot(hands: Hands, act: Act) -> dict[str, Did]:
     deadline = hands.elapsed() + step.limit_s
     boots = {name: subject.boot_id for name, subject in pending.items()}
     last = dict.fromkeys(pending, "it does not answer")
+    strange: set[str] = set()  # those that show another host key: never while an early boot stage has its own
     while pending:
         up = []
         nodes = [subject.node for subject in pending.values()]
@@ -340,6 +341,7 @@ def _reboot(hands: Hands, act: Act) -> dict[str, Did]:
             boot = answer.stdout.decode(errors="replace").strip()
             if not answer.ok or answer.rc != 0 or not boot:
                 last[answer.name] = answer.detail or "it does not answer"
+                (strange.add if answer.trouble == "key-changed" else strange.discard)(answer.name)
                 continue
             last[answer.name] = "it still runs from before"
             boots[answer.name] = boots[answer.name] or boot
@@ -366,6 +368,9 @@ def _reboot(hands: Hands, act: Act) -> dict[str, Did]:
         if pending:
             _nap(hands, act)
     for name in pending:
+        if name in strange:
+            results[name] = Did(another_key(name, last[name], step.limit_s))
+            continue
         reason = f"no-return: not back within {step.limit_s} s: {last[name]}"
         results[name] = Did(Outcome("failed", reason, "hardware", f"look at the console of {name}"))
     return results
@@ -410,8 +415,12 @@ def _verify(hands: Hands, act: Act) -> dict[str, Did]:
     patience = float(settle) if isinstance(settle, int | float) else SETTLE_S
     while left:
         for name, seen in _look(hands, left.values()).items():
+            other = another_machine(left[name].prior, seen.facts) if seen.facts is not None else None
+            if other is not None:  # what it says is not of this node, and is not recorded as such
+                results[name] = Did(other, output=outputs.get(name, ""))
+                continue
             if seen.facts is None:
-                result, problem = Outcome("ambiguous", seen_as(seen)), ""
+                result = Outcome("ambiguous", seen_as(seen))
             else:
                 problem = owed(vendor, act.step.changes, seen.facts) or identity_lost(left[name].prior, seen.facts)
                 result = Outcome("failed", f"not-in-force: {problem}") if problem else Outcome("done")

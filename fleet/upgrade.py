@@ -214,7 +214,7 @@ class Upgrade:
         if row.request == "kill":
             self._cut.setdefault(rollout, threading.Event()).set()
             self._collect(rollout, lease, block=True)
-        elif row.request == "":
+        else:
             self._cut.pop(rollout, None)
         if ending:
             self._collect(rollout, lease, block=True)
@@ -247,7 +247,7 @@ class Upgrade:
                 case Judge():
                     pass
                 case Wait(reason):
-                    waits = reason
+                    waits = "" if reason.startswith("gate:") else reason  # a look takes seconds
                     self._once(rollout, f"waiting: {reason}")
                 case Halt(reason) if row.state != "paused" or reason != row.reason:
                     self._state(rollout, lease, "paused", reason)
@@ -311,7 +311,9 @@ class Upgrade:
         try:
             drained = self._drained(inventory.values())
         except FleetError as error:  # no place is known to be free
-            self._once(rollout, f"waiting: scheduler: {error.what}" + (f": {error.cause}" if error.cause else ""))
+            said = f"scheduler: {error.what}" + (f": {error.cause}" if error.cause else "")
+            self._once(rollout, f"waiting: {said}")
+            self.store.set_reason(lease, f"{said}; next: {error.hint}")
             self._full[rollout] = self.hands.clock() + self.poll_s
             return False, True
         out = {name for name in drained if name not in claims}
@@ -370,16 +372,16 @@ class Upgrade:
         """Say why nodes wait; pause when waiting cannot help."""
         changed = []
         for name, verdict in refused.items():
-            reason = f"budget: {verdict.reason}"
+            reason, action = _no_place(verdict, rollout)
             if tasks[name].task.reason != reason:
-                changed.append(replace(tasks[name].task, reason=reason))
+                changed.append(replace(tasks[name].task, reason=reason, next_action=action if verdict.never else ""))
         if changed:
             self.store.put(lease, [(task, None, None) for task in changed])
         never = next((v for v in refused.values() if v.never), None)
         others = any(of != rollout for of in self.store.claims().values())
         if alone and refused and (never is not None or not others):
-            verdict = never or next(iter(refused.values()))
-            self._state(rollout, lease, "paused", f"budget: {verdict.reason}")
+            reason, action = _no_place(never or next(iter(refused.values())), rollout)
+            self._state(rollout, lease, "paused", f"{reason}; {action}")
         elif refused:
             self._once(rollout, f"waiting: budget: {next(iter(refused.values())).reason}")
 
@@ -544,6 +546,14 @@ class Upgrade:
         if self._told.get(rollout) != text:
             self._told[rollout] = text
             self._say(rollout, "", "", "", "", "", text)
+
+
+def _no_place(verdict: Verdict, rollout: str) -> tuple[str, str]:
+    """Why nodes got no place, and what a person may do about it."""
+    if verdict.never:
+        action = f"fleet rollout abort {rollout}, then fleet upgrade with a larger --max-unavailable"
+        return f"budget: impossible: {verdict.reason}", action
+    return f"budget: {verdict.reason}", f"bring nodes back into service, then fleet rollout resume {rollout}"
 
 
 def _trace(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import comb
 from typing import Literal, get_args
 
 from fleet.core.model import Json
@@ -19,6 +20,9 @@ State = Literal["well", "ill", "unknown"]
 TOLERATED = 5  # percent of a later wave that may be ill or silent; of a canary none
 CONTROLS = 8  # nodes of the control group for a small wave; for a larger one as many as the wave has, up to:
 MOST_CONTROLS = 32
+CHANCE = (
+    0.05  # where untouched nodes are ill too: how improbable the difference must be before it is the change's doing
+)
 
 
 @dataclass(frozen=True)
@@ -65,13 +69,23 @@ def judge(treated: Sequence[Sample], control: Sequence[Sample], *, canary: bool)
                          if bad else ""))  # fmt: skip
     what = f"{bad} of {total} upgraded nodes are not well: {_named(ill or silent)}"
     sick = [s for s in control if s.state != "well"]
-    if sick and 2 * len(sick) * total >= bad * len(control):
+    if sick and by_chance(bad, total, len(sick), len(control)) > CHANCE:
         return Judgement("inconclusive", f"{what}; but so are {len(sick)} of {len(control)} untouched ones: "
                          f"{_named(sick)}")  # fmt: skip
     if not ill:
         return Judgement("inconclusive", f"{what}; silent, not known to be ill")
     beside = f"{len(control) - len(sick)} of {len(control)} untouched ones are well" if control else "none is untouched"
     return Judgement("fail", f"{what}; {beside}")
+
+
+def by_chance(bad: int, total: int, sick: int, others: int) -> float:
+    """The probability that so many of the upgraded ones, or more, are bad if the change makes no difference.
+
+    Fisher's exact test, one-sided: `bad` of `total` upgraded nodes beside `sick` of `others` untouched ones.
+    """
+    pool, of = bad + sick, total + others
+    ways = sum(comb(total, n) * comb(others, pool - n) for n in range(bad, min(total, pool) + 1))
+    return ways / comb(of, pool)
 
 
 def sample(names: Sequence[str], wave: int) -> tuple[str, ...]:

@@ -226,7 +226,7 @@ def stages_of(
     bodies[0] = [*head, *bodies[0]]
     bodies[-1] += [
         Step("validate", limit_s=600, why="smoke checks on the new stack"),
-        Step("uncordon", limit_s=120, why="back to service, as it was found"),
+        Step("uncordon", limit_s=900, why="back to service, as it was found"),
     ]
     return tuple(tuple(body) for body in bodies)
 
@@ -345,7 +345,7 @@ def make(
         groups.append(replace(model, nodes=tuple(node.name for node in members[key])))
         if model.stages:
             cells.append((cell_of(model) + firmware[key], tuple(members[key])))
-    waves = waves_of(cells, policy.wave_by)
+    waves = waves_of(cells, policy.wave_by, split=policy.split)
     return sealed(Plan("", tuple(groups), waves, refusals, starts, matrix, policy.as_dict()))
 
 

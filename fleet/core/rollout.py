@@ -41,6 +41,7 @@ from fleet.core.task import (
     REVISIT,
     STATES,
     TRIES,
+    WITH,
     Direction,
     NodeTask,
     Outcome,
@@ -71,7 +72,6 @@ __all__ = [
 EARLY = 1  # the canaries and the first wave: what they touched goes back when they fail
 REVISITS = 2
 REVISIT_S = 1800
-WITH = "moves with "
 
 
 def failure_limit(plan: Plan, forgiven: int = 0) -> int:
@@ -161,7 +161,7 @@ class _Round:
             elif task.state == "done" and request == "rollback" and group.back is not None:
                 yield returning(group, task, why, self.now)
             elif not task.ended and task.direction == "forward" and (step is None or step.phase != "uncordon"):
-                yield turn(group, task, why, self.now)
+                yield turn(group, task, why, self.now, begun=bool(task.open))
 
     def _given_up(self, task: NodeTask, why: str) -> NodeTask:
         """A node that waited for a person goes back, unless nobody knows whether that can be done blindly."""
@@ -216,25 +216,23 @@ class _Round:
             if first is None:
                 continue
             why = f"{WITH}{first.node}: {first.reason}"
+            later = first.reason.startswith(REVISIT)
             for task in members:
                 group = self.plan.groups[task.group]
-                step = step_of(group, task)
                 if task.state == "done" and first.direction == "return" and group.back is not None:
                     yield returning(group, task, why, self.now)
-                elif task.direction == "forward" and not task.ended and (step is None or step.phase != "uncordon"):
-                    if first.reason.startswith(REVISIT):
-                        if task.begun:
-                            yield turn(group, task, f"{REVISIT} {why}", self.now)
-                    else:
-                        yield turn(group, task, why, self.now)
+                elif task.direction == "forward" and not task.ended and (task.begun or not later):
+                    yield turn(group, task, f"{REVISIT} {why}" if later else why, self.now, begun=bool(task.open))
 
-    @staticmethod
-    def _turned(task: NodeTask) -> bool:
+    def _turned(self, task: NodeTask) -> bool:
+        """Whether the node has given up, or was put off. One that merely could not return to service has not."""
         if task.state == "held":
             return not waits_for_person(task)
+        if task.direction != "forward":
+            return True
         if task.state == "failed":
-            return task.direction != "forward" or not task.reason.startswith(WITH)
-        return task.direction != "forward" or (task.queued and task.revisits > 0)
+            return path(self.plan.groups[task.group], "forward")[task.cursor].phase != "uncordon"
+        return task.queued and task.revisits > 0
 
     def _worn_out(self) -> Iterator[NodeTask]:
         """Nodes whose jobs outlasted the drain too often are left to the operator."""
@@ -275,7 +273,7 @@ class _Round:
         out: set[str] = set()
         for unit in self.snapshot.units:
             there = [t for t in (self.by_node[name] for name in unit if name in self.by_node)
-                     if not t.ended or waits_for_person(t)]  # fmt: skip
+                     if t.begun or waits_for_person(t)]  # fmt: skip
             if len(there) < 2:
                 continue
             slowest = min(self._mark(task) for task in there)
@@ -303,14 +301,15 @@ class _Round:
     def _chunks(self, tasks: Iterable[NodeTask]) -> list[Do]:
         """Equal steps of one group in one move: one node for a canary or one card at a time, else up to a chunk."""
         size = _number(self.plan, "chunk", 16)
-        rows: dict[tuple[int, Direction, int, int, bool, int], list[str]] = {}
+        rows: dict[tuple[int, Direction, int, int, bool, bool], list[str]] = {}
         for task in tasks:
-            key = (task.group, task.direction, task.cursor, task.attempt, bool(task.open), min(task.wave, 1))
+            alone = task.wave == 0 and task.direction == "forward"
+            key = (task.group, task.direction, task.cursor, task.attempt, bool(task.open), alone)
             rows.setdefault(key, []).append(task.node)
         moves = []
-        for (group, direction, cursor, attempt, again, wave), names in rows.items():
+        for (group, direction, cursor, attempt, again, alone), names in rows.items():
             step = path(self.plan.groups[group], direction)[cursor]
-            many = 1 if wave == 0 or step.delivery == "mcu" else max(1, size)
+            many = 1 if alone or step.delivery == "mcu" else max(1, size)
             for first in range(0, len(names), many):
                 moves.append(Do(tuple(names[first : first + many]), group, direction, cursor, attempt, step, again))
         return moves

@@ -32,6 +32,8 @@ TRIES = 3  # a step whose outcome is not known is repeated so often before it co
 PERSON_S = 8 * 3600  # how long a node may wait for a person before it is overdue: one shift
 FOR_PERSON = ("hands:", "ambiguous:", "scheduler:")  # why a held node keeps its place until somebody has acted
 REVISIT = "revisit:"
+WITH = "moves with "
+DECIDED = ("aborted by", "rolled back by", WITH)  # why a node turns that has done nothing wrong itself
 
 OWED: Mapping[str, State] = {
     "preflight": "waiting",
@@ -153,6 +155,8 @@ def _at(group: Group, task: NodeTask, direction: Direction, cursor: int, now: fl
         return replace(clear, state=OWED[steps[cursor].phase], limit_s=steps[cursor].limit_s)
     if direction == "leave" and task.reason.startswith(REVISIT):
         return queued_again(replace(clear, revisits=task.revisits + 1), now)
+    if direction == "leave" and task.reason.startswith(DECIDED):
+        return replace(clear, state="held")  # skipped, not failed
     return replace(clear, state=_END[direction], reason="" if direction == "forward" else task.reason)
 
 
@@ -200,10 +204,13 @@ def _fail(task: NodeTask, reason: str, owner: str, next_action: str, now: float)
     )  # fmt: skip
 
 
-def touched(group: Group, task: NodeTask) -> bool:
-    """Whether the software of the node may have been changed: a step outside the safe phases was begun."""
+def touched(group: Group, task: NodeTask, *, begun: bool = True) -> bool:
+    """Whether the software of the node may have been changed: a step outside the safe phases was begun.
+
+    `begun` = the step that is owed was; else only those before it count.
+    """
     steps = path(group, "forward")
-    return any(step.phase not in SAFE_PHASES for step in steps[: task.cursor + 1])
+    return any(step.phase not in SAFE_PHASES for step in steps[: task.cursor + begun])
 
 
 def _way_back(group: Group, cursor: int) -> int:
@@ -219,12 +226,17 @@ def _way_back(group: Group, cursor: int) -> int:
     return 0
 
 
-def turn(group: Group, task: NodeTask, reason: str, now: float, owner: str = "", next_action: str = "") -> NodeTask:
-    """The node gives up going forward: back to the old stack, or merely out of the rollout when nothing was touched."""
+def turn(
+    group: Group, task: NodeTask, reason: str, now: float, owner: str = "", next_action: str = "", *, begun: bool = True
+) -> NodeTask:
+    """The node gives up going forward: back to the old stack, or merely out of the rollout when nothing was touched.
+
+    `begun` = the step that it owes was begun.
+    """
     named = replace(task, reason=reason, owner=owner or "operator", next_action=next_action)
     if task.cursor < 0:
         return held(task, reason, next_action or f"fleet plan {task.node}", now, owner)
-    if not touched(group, task):
+    if not touched(group, task, begun=begun):
         done = path(group, "forward")[: task.cursor + 1]
         cordoned = any(step.phase in ("cordon", "drain") for step in done)
         named = replace(named, next_action=next_action or f"mend it, then fleet upgrade {task.node} again")
@@ -302,6 +314,6 @@ def failing(task: NodeTask) -> bool:
     """
     if task.state == "failed":
         return True
-    if task.reason.startswith(REVISIT) or task.direction == "return":
+    if task.reason.startswith((REVISIT, WITH)) or task.direction == "return":
         return False
     return task.state == "rolled-back" or (task.begun and task.direction != "forward")

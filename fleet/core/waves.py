@@ -22,15 +22,18 @@ def units(nodes: Iterable[Node]) -> list[tuple[Node, ...]]:
     return [tuple(members) for members in found.values()]
 
 
-def waves_of(cells: Sequence[tuple[str, tuple[Node, ...]]], by: str = "rack") -> tuple[tuple[str, ...], ...]:
+def waves_of(
+    cells: Sequence[tuple[str, tuple[Node, ...]]], by: str = "rack", *, split: bool = False
+) -> tuple[tuple[str, ...], ...]:
     """Waves of node names. `cells` are (hardware cell, its nodes); `by` is the kind of domain that a wave takes whole.
 
     Wave 0 holds the smallest unit of each cell. Wave 1 is one domain: the smallest, and of one that is larger than a
     quarter of what is left only so much. Every later wave may be twice as large as the one before; it takes whole
-    domains, as long as they fit.
+    domains, as long as they fit. With `split`, nodes go one by one that else move together.
     """
     cell_by_node = {node.name: cell for cell, nodes in cells for node in nodes}
-    left = units(node for _, nodes in cells for node in nodes)
+    there = [node for _, nodes in cells for node in nodes]
+    left = [(node,) for node in sorted(there, key=lambda n: n.name)] if split else units(there)
     if not left:
         return ()
     canary: list[tuple[Node, ...]] = []

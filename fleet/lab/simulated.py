@@ -185,7 +185,8 @@ class SimFleet:
             if not state["up"]:
                 yield Probed(node, "silent", "connect", detail="no route")
                 continue
-            sick = "sick" in state["faults"] and state["loaded"].get("driver") != "1.0"
+            new = state["loaded"].get("driver") != "1.0"
+            sick = "sick-anyway" in state["faults"] or ("sick" in state["faults"] and new)
             cards = tuple({"index": i} for i in range(2))
             reading = Reading("acme", "cards", "device-lost" if sick else "ok", accelerators=cards)
             yield Probed(node, "answered", "done", self.facts(node.name), readings={"cards": reading})

@@ -99,7 +99,9 @@ def run(
                         cell: judge([look(n) for n in names], [look(n) for n in control[cell]], canary=wave == 0)
                         for cell, names in treated.items()
                     }
-                    snapshot = replace(snapshot, gates={**snapshot.gates, wave: {**snapshot.gates.get(wave, {}), **said}})
+                    snapshot = replace(
+                        snapshot, gates={**snapshot.gates, wave: {**snapshot.gates.get(wave, {}), **said}}
+                    )
                 case Halt():
                     return replace(snapshot, state="paused", tasks=tuple(by_name.values())), log
                 case Finish(state):

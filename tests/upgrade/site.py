@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from fleet.core.model import Node, Plan
+from fleet.core.plan import Candidate, PlanPolicy, make
 from fleet.engine.leases import LeaseEngine
 from fleet.evidence import EvidenceStore
 from fleet.inventory import open_inventory
 from fleet.inventory.rollouts import Rollouts
 from fleet.upgrade import Transition, Upgrade
-from tests.upgrade.simfleet import SimFleet, hands, plan
+from tests.upgrade.simfleet import ACME, NOW, SimFleet, hands, plan, solution
 
 
 class Site:
@@ -41,6 +42,12 @@ class Site:
         self.inventory.add(made)
         self.inventory.record([self.fleet.facts(name) for name in names])
         return made
+
+    def plan_of(self, nodes: list[Node], inventory: list[Node], **policy: Any) -> Plan:
+        """A plan of those nodes, of an inventory that has these."""
+        rules = PlanPolicy(wish={"driver": "2.0"}, limits={"fleet": "100%"}, **policy)
+        candidates = [Candidate(node, self.fleet.facts(node.name), solution()) for node in nodes]
+        return make(candidates, {"acme": ACME}, lambda _: True, rules, "sha256:m", NOW, inventory)
 
     def start(self, nodes: list[Node], rollout: str = "r-1", **more: Any) -> Plan:
         made = plan(self.fleet, nodes, **more)

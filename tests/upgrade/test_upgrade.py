@@ -220,7 +220,7 @@ def test_a_budget_that_can_never_be_met_pauses(site: Site) -> None:
     site.start(site.nodes("n0", "n1"), limits={"fleet": "0"})
     site.engine.submit("r-1")
     row = site.store.rollout("r-1")
-    assert row.state == "paused" and row.reason.startswith("budget: fleet")
+    assert row.state == "paused" and row.reason.startswith("budget: impossible: fleet")
 
 
 def test_pause_and_abort(site: Site) -> None:

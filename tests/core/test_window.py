@@ -1,0 +1,77 @@
+"""Maintenance windows: when they are open, over midnight, over a change of the clocks, and what is none."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.core.errors import BadInput
+from fleet.core.window import Window, shut
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("window", "moment", "closes"),
+    [
+        ("08:00-17:00", "2031-05-05T08:00", "2031-05-05T17:00"),
+        ("08:00-17:00", "2031-05-05T17:00", None),
+        ("22:00-06:00", "2031-05-05T23:30", "2031-05-06T06:00"),
+        ("22:00-06:00", "2031-05-06T05:59", "2031-05-06T06:00"),
+        ("22:00-06:00", "2031-05-06T06:00", None),
+        ("Mon-Fri 22:00-06:00", "2031-05-10T03:00", "2031-05-10T06:00"),  # Saturday: Friday's window is open still
+        ("Mon-Fri 22:00-06:00", "2031-05-10T23:00", None),
+        ("Sat-Mon,Wed 00:00-12:00", "2031-05-11T01:00", "2031-05-11T12:00"),
+        ("Sat-Mon,Wed 00:00-12:00", "2031-05-13T01:00", None),
+        ("22:00-06:00 Asia/Shanghai", "2031-05-05T14:00", "2031-05-05T22:00"),
+        ("01:00-05:00 Europe/Berlin", "2031-03-30T00:30", "2031-03-30T03:00"),  # the night has one hour less
+    ],
+)
+def test_open_and_shut(window: str, moment: str, closes: str | None) -> None:
+    assert Window.parse(window).closes(at(moment)) == (at(closes) if closes else None)
+
+
+def test_why_nothing_begins() -> None:
+    night = [Window.parse("Mon-Fri 22:00-06:00")]
+    assert shut([], at("2031-05-05T12:00")) == ""
+    assert shut(night, at("2031-05-05T23:00"), 3600) == ""
+    assert shut(night, at("2031-05-05T12:00")) == "no window is open before 2031-05-05T22:00Z"
+    assert (
+        shut(night, at("2031-05-06T05:30"), 3600) == "the window closes too soon; the next opens at 2031-05-06T22:00Z"
+    )
+    assert shut(night, at("2031-05-10T06:00")) == "no window is open before 2031-05-12T22:00Z"
+    assert shut([*night, Window.parse("12:00-13:00")], at("2031-05-05T12:10")) == ""
+    assert (
+        shut([Window.parse("12:00-12:20")], at("2031-05-05T12:05"), 3600) == ""
+    )  # never longer: good in its first half
+    assert shut([Window.parse("12:00-12:20")], at("2031-05-05T12:15"), 3600) != ""
+
+
+@given(
+    st.integers(0, 6), st.integers(0, 1439), st.integers(1, 1439), st.sampled_from(["UTC", "Asia/Shanghai"]),
+    st.floats(1.9e9, 1.95e9),
+)  # fmt: skip
+def test_it_opens_next_and_is_open_then(day: int, start: int, length: int, zone: str, now: float) -> None:
+    window = Window(frozenset({day, (day + 3) % 7}), start, (start + length) % 1440, zone)
+    opens = window.opens(now)
+    assert now < opens <= now + 7 * 86400 + 86400
+    closes = window.closes(opens)
+    assert closes is not None and closes - opens == length * 60
+    assert window.closes(opens - 1) is None or window.closes(opens - 1) == opens or length > 1380
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "night", "22:00", "22:00-22:00", "25:00-26:00", "Mo 22:00-06:00", "Mon 22:00-06:00 Mars/Base",
+     "22:00-06:00 ../x",
+     "Mon-Fri 22:00-06:00 UTC UTC", "周一 22:00-06:00", "22:00-06:60"],
+)  # fmt: skip
+def test_what_is_no_window(text: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        Window.parse(text)
+    assert caught.value.slug == "bad-window" and repr(text)[1:-1] in caught.value.what
