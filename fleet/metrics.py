@@ -81,11 +81,11 @@ class Metrics:
         self._text: tuple[float, str] | None = None
         self._steps: tuple[float, list[Family]] | None = None
 
-    def text(self) -> str:
-        """As of now, or of some seconds ago when others ask as often."""
+    def text(self, *, fresh: bool = False) -> str:
+        """As of now; or of some seconds ago when others ask as often, unless it must be `fresh`."""
         with self._guard:
             now = self.clock()
-            if self._text is None or not 0 <= now - self._text[0] < FRESH_S:
+            if fresh or self._text is None or not 0 <= now - self._text[0] < FRESH_S:
                 self._text = now, render(self.families(now))
             return self._text[1]
 
@@ -269,7 +269,7 @@ def kept(metrics: Metrics, path: Path, say: Callable[[str], None], every_s: floa
 
     def once() -> None:
         try:
-            write(path, metrics.text())
+            write(path, metrics.text(fresh=True))
             trouble[0] = ""
         except Exception as error:  # the disk or the database is away: the exporter shows the age of the file
             said = f"{error.what}: {error.cause}" if isinstance(error, FleetError) else repr(error)

@@ -99,7 +99,8 @@ def frame(
         lines.append(Line(f"waiting: {view.waiting}", "dim"))
     counts = counted(view.tallies)
     total = sum(counts.values())
-    end = "" if eta.seconds is None else f" (until {iso(now + eta.seconds)[11:16]}Z)"
+    end = "" if eta.seconds is None else iso(now + eta.seconds)
+    end = end and f" (until {end[11:16] if eta.seconds and eta.seconds < 12 * 3600 else end[:16]}Z)"
     lines.append(Line(f"{total:,} node{'s' if total != 1 else ''}: {said(counts)}"))
     if not head.finished:
         lines.append(Line(f"left: {eta}{end}", "dim" if eta.seconds is None else ""))

@@ -144,7 +144,7 @@ def test_they_are_given_over_http(site: Site) -> None:
 
 def test_a_database_that_is_away_fails_the_scrape(site: Site) -> None:
     class Away(Metrics):
-        def text(self) -> str:
+        def text(self, *, fresh: bool = False) -> str:  # noqa: ARG002
             raise FleetError("the database cannot be reached")
 
     with serving(Away(site.store), address("127.0.0.1:0")) as port:
