@@ -26,6 +26,7 @@ from fleet.core.model import canonical
 
 CHUNK = 1000  # rows for one executemany
 WRITER_LOCK = 0x666C6565  # the advisory lock of writers, "flee"
+ASLEEP_MS = 15_000  # how long a process may sleep inside a transaction: half a lease
 MIGRATIONS = Path(__file__).parent / "migrations"
 _open: weakref.WeakSet[Database] = weakref.WeakSet()
 
@@ -64,6 +65,8 @@ class Database:
         if self.dialect == "sqlite":
             _sqlite_engine(self.write_engine, "BEGIN IMMEDIATE", foreign_keys=True)
             _sqlite_engine(self.read_engine, "BEGIN", foreign_keys=True, query_only=True)
+        else:
+            _wakeful(self.write_engine)
         _open.add(self)
 
     def close(self) -> None:
@@ -236,6 +239,23 @@ def _sqlite_engine(engine: Engine, begin: str, *, foreign_keys: bool, query_only
         connection.exec_driver_sql(begin)
 
 
+def _wakeful(engine: Engine) -> None:
+    """Have the PostgreSQL server end a writing transaction whose process does nothing; a rule of the site's stays.
+
+    A controller that is stopped, or whose host is cut off, in the midst of one would keep all others from writing.
+    """
+
+    @event.listens_for(engine, "connect")
+    def _connect(raw: Any, _record: Any) -> None:
+        with raw.cursor() as cursor:
+            cursor.execute(
+                "SELECT set_config(name, %s, false) FROM pg_settings"
+                " WHERE name = 'idle_in_transaction_session_timeout' AND setting = '0'",
+                (str(ASLEEP_MS),),
+            )
+        raw.commit()
+
+
 def _version(connection: Connection) -> str | None:
     """The row that alembic keeps, read without importing alembic."""
     if connection.dialect.name == "sqlite":
@@ -270,6 +290,8 @@ _SAYINGS: tuple[tuple[str, str, str, str], ...] = (
     ("unable to open database file", "database-read-only",
      "the database file cannot be opened: it and its folder must be writable, also for reading",
      "check owner and mode of the folder, and whether its file system is mounted read-only"),
+    ("idle-in-transaction", "database-unreachable",
+     "the server ended a transaction in which this process did nothing for too long", "run it again"),
     ("database is locked", "database-locked", "another process has held the database for more than 10 s",
      "wait for it, then run it again"),
     ("file is not a database", "database-foreign", "the file is no SQLite database", "name another with --db"),

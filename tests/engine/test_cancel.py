@@ -123,7 +123,7 @@ def test_an_abort_takes_the_node_back_as_far_as_it_came(person: Person, state: S
     changed = touched(person.plan.groups[task.group], task)
     person.ask("abort")
     person.rest()
-    assert person.state() == ("done" if state == "uncordoning" else "rolled-back" if changed else "failed")
+    assert person.state() == ("done" if state == "uncordoning" else "rolled-back" if changed else "held")
     given_up(person, "aborted")
 
 

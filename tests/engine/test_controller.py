@@ -35,6 +35,7 @@ from tests.postgresql import Server
 
 NAMES = ["n0", "n1", "n2", "n3"]
 NOW = "2031-05-01T08:00:00Z"
+IDLE = "idle_in_transaction_session_timeout"
 EACH_STEP = (  # in the order in which the canary comes to them
     "preflight-after", "cordon-after", "stage-after", "stop-after", "install-after", "finish-before", "reboot-after",
     "uncordon-after",
@@ -99,6 +100,37 @@ def test_a_controller_that_slept_through_a_takeover_changes_nothing(making: Maki
     assert status == 0, said
     assert (host.fleet.log(), host.store.tasks("r-1"), host.store.attempts("r-1")) == before
     host.proven(NAMES)
+
+
+@pytest.mark.postgresql
+def test_a_controller_stopped_in_a_transaction_keeps_nobody_from_writing(tmp_path: Path, postgresql_url: str) -> None:
+    """The server ends the sleeper's transaction; the sleeper wakes up to find it gone, and changes nothing."""
+    host = Hosted(tmp_path, f"{postgresql_url}?options=-c%20{IDLE}%3D3000", "leases")
+    try:
+        host.begin(NAMES)
+        sleeper = host.controller("c1", "transaction", "9", "SIGSTOP")
+        host.until_stopped(sleeper)
+        status, said = host.ended(host.controller("c2"), 90)
+        assert status == 0, said
+        before = (host.fleet.log(), host.store.tasks("r-1"), host.store.attempts("r-1"))
+        sleeper.send_signal(signal.SIGCONT)
+        status, said = host.ended(sleeper)
+        assert status == 0, said
+        assert (host.fleet.log(), host.store.tasks("r-1"), host.store.attempts("r-1")) == before
+        host.proven(NAMES)
+    finally:
+        host.close()
+
+
+@pytest.mark.postgresql
+def test_a_sleeping_transaction_is_ended_unless_the_site_says_otherwise(postgresql_url: str) -> None:
+    said = {}
+    for name, url in (("ours", postgresql_url), ("theirs", f"{postgresql_url}?options=-c%20{IDLE}%3D7000")):
+        database = open_inventory(url).database
+        with database.writing() as connection:
+            said[name] = connection.exec_driver_sql(f"SHOW {IDLE}").scalar()
+        database.close()
+    assert said == {"ours": "15s", "theirs": "7s"}
 
 
 @pytest.mark.postgresql

@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+from sqlalchemy import Connection
 
 from fleet.core.rollout import NodeTask
 from fleet.inventory.rollouts import Lease, Result, Rollouts
@@ -33,9 +36,15 @@ class Death:
 
 
 class MortalRollouts(Rollouts):
-    """The store, with a place to die before and after each write of a step."""
+    """The store, with a place to die before and after each write of a step, and in the midst of any write."""
 
     death: Death
+
+    @contextmanager
+    def _fenced(self, lease: Lease) -> Iterator[Connection]:
+        with super()._fenced(lease) as connection:
+            self.death("transaction")
+            yield connection
 
     def intend(self, lease: Lease, tasks: Sequence[NodeTask], phase: str, now: float) -> dict[str, int]:
         self.death("intend-before")
