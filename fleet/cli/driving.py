@@ -240,7 +240,7 @@ def drive(
             if host is None:
                 with (
                     notifying(settings, inventory.database, store.clock, tell),
-                    showing(store, rollout, parallel) as place,
+                    showing(store, rollout, parallel, "this command") as place,
                 ):
                     places.append(place)
                     try:

@@ -47,13 +47,17 @@ class Look:
 
 
 class Observer:
-    """Looks at one rollout, reading counts and what is shown; never all nodes."""
+    """Looks at one rollout, reading counts and what is shown; never all nodes.
 
-    def __init__(self, store: Rollouts, rollout: str, parallel: int) -> None:
+    `here` is how to call the driver where this very process is about to be it.
+    """
+
+    def __init__(self, store: Rollouts, rollout: str, parallel: int, here: str = "") -> None:
         from fleet.inventory.forecast import Forecast
 
         self.store = store
         self.rollout = rollout
+        self.here = here
         self.forecast = Forecast(store, parallel)
         self._names: tuple[float, dict[str, str]] | None = None
 
@@ -69,8 +73,8 @@ class Observer:
         """Who drives the rollout now, by the controller's name where it is one; "" for nobody."""
         from fleet.engine.leases import gone
 
-        if not head.owner or head.until <= at or gone(head.owner):
-            return ""
+        if self.here or not head.owner or head.until <= at or gone(head.owner):
+            return self.here
         process = ":".join(head.owner.split(":")[:3])
         name = self._controllers(at).get(process)
         return f"controller {name}" if name else head.owner
@@ -108,6 +112,7 @@ def tell(
     """One line a transition until the rollout rests. FleetError when nobody is left to drive it."""
     from fleet.cli.driving import line
     from fleet.cli.live import counted, said
+    from fleet.engine.leases import AWAY
     from fleet.inventory import history
     from fleet.upgrade import Transition
 
@@ -117,14 +122,26 @@ def tell(
     known = {node: state for node, state, _, _ in before}
     newest = max((since for _, _, _, since in before), default=0.0)
     out(f"rollout {rollout} is {first.view.head.state}: {said(counted(first.view.tallies))}; left: {first.eta}")
-    told, whole, lost = (first.view.head.state, first.view.head.reason), first.now, 0
+    told, whole, lost, away = (first.view.head.state, first.view.head.reason), first.now, 0, 0
     while True:
-        with database.reading() as connection:
-            head = history.head(connection, rollout)
-        at = observer.store.clock()
-        all_of_it = at - whole >= WHOLE_S
-        whole = at if all_of_it else whole
-        for node, state, reason, since in history.moved(database, rollout, -1.0 if all_of_it else newest - SKEW_S):
+        try:
+            with database.reading() as connection:
+                head = history.head(connection, rollout)
+            at = observer.store.clock()
+            all_of_it = at - whole >= WHOLE_S
+            moved = history.moved(database, rollout, -1.0 if all_of_it else newest - SKEW_S)
+            driver = observer.driver(head, at)
+            lost = 0 if driver or observer.alive() else lost + 1
+        except errors.FleetError as error:
+            away += 1
+            if error.slug not in AWAY or away > lost_looks:
+                raise
+            if away == 1:
+                out(f"waiting: {error.what}")
+            sleep(look_s)
+            continue
+        whole, away = at if all_of_it else whole, 0
+        for node, state, reason, since in moved:
             newest = max(newest, since)
             was = known.get(node, "waiting")
             if was != state:
@@ -133,10 +150,8 @@ def tell(
         if (head.state, head.reason) != told:
             told = head.state, head.reason
             out(printable(line(Transition(rollout, "", "", head.state, "", "", head.reason))))
-        driver = observer.driver(head, at)
         if resting(head, driver):
             return
-        lost = 0 if driver or observer.alive() else lost + 1
         if lost >= lost_looks:
             raise errors.FleetError(
                 f"nobody is left that could carry out rollout {rollout}",
@@ -260,8 +275,10 @@ class _Panel:
 
 
 @contextmanager
-def showing(store: Rollouts, rollout: str, parallel: int, stream: IO[str] | None = None) -> Iterator[Place]:
-    """While a rollout is carried out, here or by a controller: a live screen on a terminal, else lines."""
+def showing(
+    store: Rollouts, rollout: str, parallel: int, here: str = "", stream: IO[str] | None = None
+) -> Iterator[Place]:
+    """While a rollout is carried out, `here` or by a controller: a live screen on a terminal, else lines."""
     from fleet.cli.live import Screen, fits
 
     stream = stream or sys.stderr
@@ -269,7 +286,7 @@ def showing(store: Rollouts, rollout: str, parallel: int, stream: IO[str] | None
         yield Place()
         return
     screen = Screen(stream, colour=not os.environ.get("NO_COLOR"))
-    panel = _Panel(Observer(store, rollout, parallel), screen)
+    panel = _Panel(Observer(store, rollout, parallel, here), screen)
     panel.start()
     try:
         with _suspending(screen):

@@ -21,6 +21,7 @@ from fleet.inventory import Inventory, outbox
 from fleet.inventory.outbox import KINDS, NOTIFICATION, Outbox, enqueue, enqueue_endings, subscribe
 from fleet.notify import GIVE_UP_S, LONGEST_S, Notifier, Target, notifying, pause_s, signature
 from tests.observe.receiver import receiving
+from tests.observe.site import Site
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/Notification.json").read_text())
 
@@ -229,6 +230,25 @@ def test_a_node_past_its_limit_is_told_once(inventory: Inventory) -> None:
     assert box.overdue([late]) == 1 and box.overdue([late]) == 0
     assert box.overdue([late, ("r-1", {"nodes": "n1", "count": 1, "since": 99.0, "limitS": 60})]) == 1
     assert [e.kind for e in box.take(10, 1.0)] == ["node.overdue"] * 2
+
+
+def test_the_sender_looks_for_overdue_nodes_itself(inventory: Inventory) -> None:
+    site = Site(inventory)
+    now = site.store.clock()
+    subscribe(inventory.database, ["node.overdue"])
+    site.put(
+        site.lease(), site.names[:1], state="rebooting", cursor=3, since=now - 1000, limit_s=900, reason="no answer"
+    )
+    site.put(site.lease(), site.names[1:2], state="rebooting", cursor=3, since=now - 930, limit_s=900)  # within grace
+    ticks = iter((0.0, 10.0, 100.0))
+    with receiving() as receiver:
+        box = Outbox(inventory.database, lambda: now)
+        sender = Notifier(box, Target(receiver.url), threading.Event(), clock=lambda: next(ticks))
+        assert [sender.round() for _ in range(3)] == [1, 0, 0]
+        (told,) = receiver.documents()
+    jsonschema.validate(told, SCHEMA)
+    assert told["event"] == "node.overdue" and told["detail"]["nodes"] == site.names[0]
+    assert told["detail"]["limitS"] == 900 and told["detail"]["reason"] == "no answer"
 
 
 def test_the_thread_outlives_trouble_and_gives_the_last_events(inventory: Inventory) -> None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import re
-import select
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import threading
 import time
 import urllib.request
@@ -26,62 +21,16 @@ from fleet.cli.watch import Observer, showing, tell
 from fleet.core.errors import FleetError
 from fleet.core.rollout import LIMIT_ENDS
 from fleet.inventory import Inventory, open_inventory
+from fleet.inventory.history import Head
 from tests.cli.command import Fleet
 from tests.observe.receiver import receiving
 from tests.observe.site import Site
 from tests.observe.terminal import Terminal
+from tests.observe.tty import Tty
 from tests.remote.sshd import make_key
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = ROOT / "docs/schema"
-COLUMNS, ROWS = 110, 30
-ENTER, FRAME, LEAVE = r"\x1b\[\?1049h\x1b\[\?25l\x1b\[2J", r"\x1b\[\?2026h.*?\x1b\[\?2026l", r"\x1b\[\?25h\x1b\[\?1049l"
-PIECE = re.compile(f"{ENTER}|{FRAME}|{LEAVE}", re.DOTALL)
-
-
-class Tty:
-    """A pseudo-terminal and what a person sees on it."""
-
-    def __init__(self) -> None:
-        self.master, self.slave = pty.openpty()
-        self.terminal = Terminal(COLUMNS, ROWS)
-        self.resize(COLUMNS, ROWS)
-        self.raw = ""
-
-    def resize(self, columns: int, rows: int) -> None:
-        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def read(self, wait_s: float = 0.1) -> None:
-        """Take what has come."""
-        while select.select([self.master], [], [], wait_s)[0]:
-            try:
-                data = os.read(self.master, 65536)
-            except OSError:
-                return
-            self.raw += data.decode()
-            wait_s = 0.0
-        self._feed()
-
-    def _feed(self) -> None:
-        """Whole pieces only: what stands between the two marks of a frame, and the entering and leaving."""
-        done = 0
-        for match in PIECE.finditer(self.raw):
-            self.terminal.feed(match[0])
-            done = match.end()
-        self.raw = self.raw[done:]
-
-    def until(self, seen: Callable[[str], bool], limit_s: float = 20.0) -> str:
-        end = time.monotonic() + limit_s
-        while time.monotonic() < end:
-            self.read()
-            text = "\n".join(self.terminal.lines)
-            if seen(text):
-                return text
-        raise AssertionError("\n".join(self.terminal.lines) + f"\n---\n{self.raw!r}")
-
-    def close(self) -> None:
-        os.close(self.master)
-        os.close(self.slave)
 
 
 @pytest.fixture
@@ -147,6 +96,25 @@ def test_a_terminal_shows_it_live_and_is_given_back(
     assert process.returncode == 0 and "rollout r-1 is done: 10 done" in err
 
 
+def test_a_stopped_watcher_gives_the_terminal_back_and_comes_again(
+    site: Site, tty: Tty, started: Callable[..., subprocess.Popen[str]]
+) -> None:
+    assert site.names
+    process = started("rollout", "watch", "r-1", stdin=tty.slave, stdout=tty.slave, stderr=subprocess.PIPE)
+    tty.until(lambda t: "10 waiting" in t)
+    process.send_signal(signal.SIGTSTP)
+    tty.until(lambda _: not tty.terminal.alternate and not tty.terminal.hidden)
+    end = time.monotonic() + 10
+    while " T " not in Path(f"/proc/{process.pid}/stat").read_text() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert " T " in Path(f"/proc/{process.pid}/stat").read_text()
+    process.send_signal(signal.SIGCONT)
+    tty.until(lambda t: tty.entered == 2 and "10 waiting" in t)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_the_watching_only(
     site: Site, tty: Tty, started: Callable[..., subprocess.Popen[str]], number: int
@@ -198,6 +166,28 @@ def test_nobody_left_to_drive_ends_the_lines(inventory: Inventory) -> None:
     assert caught.value.slug == "controller-lost" and len(out) == 1
 
 
+def test_a_database_that_is_away_for_a_moment_is_waited_for(inventory: Inventory) -> None:
+    site = Site(inventory)
+    lease, out, fails = site.lease("elsewhere:1:1"), list[str](), [3]
+
+    class Shaky(Observer):
+        def driver(self, head: Head, at: float) -> str:
+            if out and fails[0]:
+                fails[0] -= 1
+                raise FleetError("the database cannot be reached", slug="database-unreachable")
+            return super().driver(head, at)
+
+    def sleep(_: float) -> None:
+        if not fails[0]:
+            site.store.set_state(lease, "done", "", "2031-05-01T09:00:00Z")
+
+    tell(Shaky(site.store, "r-1", 4), out.append, sleep=sleep)
+    assert out[1] == "waiting: the database cannot be reached" and out[2].endswith("rollout r-1 is done")
+    fails[0] = 3
+    with pytest.raises(FleetError):
+        tell(Shaky(site.store, "r-1", 4), out.append, lost_looks=2, sleep=sleep)
+
+
 def test_every_transition_is_told_on_both_databases(inventory: Inventory) -> None:
     site = Site(inventory)
     lease, out = site.lease("elsewhere:1:1"), list[str]()
@@ -224,7 +214,7 @@ def test_a_panel_shows_while_this_process_drives(
     monkeypatch.setenv("TERM", "xterm")
     site = Site(inventory)
     with os.fdopen(os.dup(tty.slave), "w") as stream:
-        with showing(site.store, "r-1", 4, stream) as place:
+        with showing(site.store, "r-1", 4, "this command", stream) as place:
             place.tell("the running steps end first")
             text = tty.until(lambda t: "10 waiting" in t and "the running steps end first" in t)
             assert text.startswith("rollout r-1: running")
@@ -234,7 +224,7 @@ def test_a_panel_shows_while_this_process_drives(
         assert not tty.terminal.alternate and not tty.terminal.hidden
         monkeypatch.setenv("TERM", "dumb")
         before = tty.terminal.written
-        with showing(site.store, "r-1", 4, stream) as place:
+        with showing(site.store, "r-1", 4, "this command", stream) as place:
             assert place.tell is not None
         tty.read()
         assert tty.terminal.written == before
