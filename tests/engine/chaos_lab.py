@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fleet.core.budget import Limit
 from fleet.core.model import Plan
-from fleet.core.rollout import Direction, State, path
+from fleet.core.task import Direction, State, path
 from fleet.inventory.rollouts import Attempt
 from tests.lab.rehearsal import Begun, Rehearsal, default_spec, rehearsal
 

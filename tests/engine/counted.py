@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 
 from fleet.core.budget import Domain, Limit, domains
 from fleet.core.model import Group, Node, Plan
-from fleet.core.rollout import Direction, path
+from fleet.core.task import Direction, path
 from fleet.lab.simulated import Effect
 
 

@@ -9,6 +9,7 @@ unfinished.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import subprocess
@@ -95,8 +96,15 @@ class Hosted:
         return process
 
     def ended(self, process: subprocess.Popen[str], limit_s: float = 180) -> tuple[int, str]:
-        """Its exit status and all it said."""
-        out, _ = process.communicate(timeout=limit_s)
+        """Its exit status and all it said; with the place of each of its threads, when it does not end in time."""
+        try:
+            out, _ = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGUSR1)
+            time.sleep(1.0)
+            process.kill()
+            out, _ = process.communicate()
+            raise AssertionError(f"{process.args} did not end within {limit_s} s:\n{out}") from None
         return process.returncode, out
 
     def until_stopped(self, process: subprocess.Popen[str], limit_s: float = 120) -> None:
@@ -157,6 +165,7 @@ class ClockedRollouts(MortalRollouts):
 
 def main(folder: str, url: str, kind: str, name: str, point: str = "", number: str = "0", how: str = "SIGKILL") -> None:
     """Host the engine until SIGTERM or the end of all rollouts."""
+    faulthandler.register(signal.SIGUSR1, sys.stdout, all_threads=True)
     protocol = os.environ["FLEET_TEST_PROTOCOL"]
     death = Death(point, int(number), signal.Signals[how])
     fleet = SimFleet(Path(folder) / "fleet", death)

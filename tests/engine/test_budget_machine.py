@@ -23,7 +23,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fleet.core.budget import Limit, Verdict
 from fleet.core.errors import NotFound
 from fleet.core.model import Hold, Node
-from fleet.core.rollout import FINISHED, NodeTask, Request
+from fleet.core.move import FINISHED, Request
+from fleet.core.task import NodeTask
 from fleet.evidence import EvidenceStore
 from fleet.inventory import Inventory, open_inventory
 from fleet.inventory.rollouts import Lease, Rollouts

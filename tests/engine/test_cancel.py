@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleet.core.move import Request
-from fleet.core.rollout import ENDS, State, touched
+from fleet.core.task import ENDS, State, touched
 from fleet.inventory.rollouts import Lease
 from tests.engine.counted import counted
 from tests.engine.emptydb import empty_database

@@ -13,7 +13,7 @@ from fleet.core.budget import FLEET, Limit
 from fleet.core.errors import Locked, NotFound
 from fleet.core.model import Group, Node, Plan, Step
 from fleet.core.plan import sealed
-from fleet.core.rollout import NodeTask
+from fleet.core.task import NodeTask
 from fleet.engine import Progress
 from fleet.engine.leases import LeaseEngine
 from fleet.inventory import open_inventory
