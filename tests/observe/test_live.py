@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fleet.cli.live import Line, Screen, bar, clip, counted, fits, frame, said
 from fleet.cli.output import width
 from fleet.core.estimate import Estimate, Tally
-from fleet.core.rollout import STATES
+from fleet.core.task import STATES
 from fleet.inventory.history import Head, Standing, View
 from tests.observe.terminal import Terminal
 

@@ -16,7 +16,7 @@ from sqlalchemy import select, update
 from fleet.config import Settings
 from fleet.core.errors import BadInput
 from fleet.core.model import Json
-from fleet.core.rollout import NodeTask
+from fleet.core.task import NodeTask
 from fleet.inventory import Inventory, outbox
 from fleet.inventory.outbox import KINDS, NOTIFICATION, Outbox, enqueue, enqueue_endings, subscribe
 from fleet.notify import GIVE_UP_S, LONGEST_S, Notifier, Target, notifying, pause_s, signature
@@ -239,7 +239,7 @@ def test_the_sender_looks_for_overdue_nodes_itself(inventory: Inventory) -> None
     site.put(
         site.lease(), site.names[:1], state="rebooting", cursor=3, since=now - 1000, limit_s=900, reason="no answer"
     )
-    site.put(site.lease(), site.names[1:2], state="rebooting", cursor=3, since=now - 930, limit_s=900)  # within grace
+    site.put(site.lease(), site.names[1:2], since=now - 930, **late)  # within grace
     ticks = iter((0.0, 10.0, 100.0))
     with receiving() as receiver:
         box = Outbox(inventory.database, lambda: now)

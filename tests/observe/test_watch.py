@@ -19,7 +19,7 @@ import pytest
 
 from fleet.cli.watch import Observer, showing, tell
 from fleet.core.errors import FleetError
-from fleet.core.rollout import LIMIT_ENDS
+from fleet.core.task import LIMIT_ENDS
 from fleet.inventory import Inventory, open_inventory
 from fleet.inventory.history import Head
 from tests.cli.command import Fleet
