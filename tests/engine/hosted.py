@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fleet import decision
 from fleet.cli.driving import steady
 from fleet.controller import Controller, seated
 from fleet.core.errors import FleetError
@@ -76,7 +77,7 @@ class Hosted:
         self.inventory.record([self.fleet.facts(name) for name in names])
         made = plan(self.fleet, nodes, limits=self.limits, **{"max_failures": "50%", **policy})
         upgrade = Upgrade(self.store, self.inventory, hands(self.fleet), EvidenceStore(self.folder / "evidence"))
-        upgrade.start(rollout, made, "command", "sha256:m")
+        decision.start(upgrade, rollout, made, "command", "sha256:m")
         upgrade.close()
         self.plans[rollout] = made
         return made
@@ -104,7 +105,7 @@ class Hosted:
             time.sleep(1.0)
             process.kill()
             out, _ = process.communicate()
-            raise AssertionError(f"{process.args} did not end within {limit_s} s:\n{out}") from None
+            raise AssertionError(f"{process.args!r} did not end within {limit_s} s:\n{out}") from None
         return process.returncode, out
 
     def until_stopped(self, process: subprocess.Popen[str], limit_s: float = 120) -> None:
