@@ -55,3 +55,15 @@ def test_power_is_cut_in_the_middle_of_a_step(guest: Guest) -> None:
     assert guest.count("done-before") == 1
     assert "ambiguous" in guest.sh(guest.step("power", cut(3), "one_way"), ok=(76,))
     assert guest.count("begun-3") == 1
+
+
+def test_a_guest_that_powers_off_stays_off_until_it_is_given_power(guest: Guest) -> None:
+    lab = guest.site.lab
+    before = guest.boot_id()
+    guest.sh("systemctl poweroff", ok=(0, 255))
+    until("the power is off", lambda: lab.phase(guest.name) == "off")
+    power = ("lab", "power", "--dir", str(lab.folder), guest.name)
+    assert guest.site.fleet(*power, "status").out.split()[-1] == "off"
+    guest.site.fleet(*power, "on")
+    lab.wait_ready([guest.name])
+    assert guest.boot_id() != before

@@ -40,6 +40,6 @@ def test_killed_in_the_middle_and_resumed(guest: Guest) -> None:
     assert site.lab.state(name).read()["boots"] == boots + 1, "one reboot, though it was asked for twice"
     with site.store() as store:
         reboots = [attempt for attempt in store.attempts(done["id"], name) if attempt.phase == "reboot"]
-    assert [attempt.ended > 0 for attempt in reboots] == [False] * (len(reboots) - 1) + [True]
-    assert len(reboots) == 2, "the first was cut by the kill, the second saw the other boot"
+    (reboot,) = reboots
+    assert reboot.state in ("already", "done"), "the resumed step saw the other boot id"
     site.evidence_is_whole(done["id"])
