@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from fleet import __version__
 from fleet.core.model import Json, Lifecycle
 from fleet.core.plan import start_digest
-from fleet.core.rollout import NodeTask, waits_for_person
+from fleet.core.task import NodeTask
 from fleet.inventory.rollouts import Result, Stored
 from fleet.step import Act, Did
-
-__all__ = ["Running", "anew", "evidence_of", "lifecycle", "result_of", "waits_for_person"]
 
 
 @dataclass

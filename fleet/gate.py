@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleet.core.gate import Judgement, Sample, judge
-from fleet.core.model import SICK, Facts, Node
+from fleet.core.model import SICK, Facts, Json, Node
 from fleet.core.move import Judge
 from fleet.probe import Probed
 from fleet.step import Hands
@@ -26,9 +26,7 @@ class Looked:
 
 def look(hands: Hands, move: Judge, nodes: Mapping[str, Node], counts: Mapping[str, int]) -> Looked:
     """Probe all of them at once and judge each cell. `counts` = accelerators that a node should have."""
-    names = dict.fromkeys(
-        name for groups in (move.treated, move.control) for some in groups.values() for name in some if name in nodes
-    )
+    names = sorted(names_of(move) & set(nodes))
     seen = {probed.name: probed for probed in hands.look([nodes[name] for name in names])}
     treated = {cell: tuple(_upgraded(hands, seen.get(n), n, counts) for n in some) for cell, some in
                move.treated.items()}  # fmt: skip
@@ -42,6 +40,22 @@ def look(hands: Hands, move: Judge, nodes: Mapping[str, Node], counts: Mapping[s
         tuple(probed.facts for probed in seen.values() if probed.facts is not None),
         {key: data for probed in seen.values() for key, data in probed.raw.items()},
     )
+
+
+def names_of(move: Judge) -> set[str]:
+    """Every node that is to be looked at."""
+    return {name for some in (move.treated, move.control) for cell in some.values() for name in cell}
+
+
+def evidence_of(looked: Looked, move: Judge, cell: str) -> dict[str, Json]:
+    """The body of the record of the verdict on one cell, with every sample behind it."""
+    names = {*move.treated[cell], *move.control.get(cell, ())}
+    said = looked.judged[cell]
+    return {
+        "wave": move.wave + 1, "cell": cell, "verdict": said.verdict, "reason": said.reason,
+        "treated": [[s.node, s.state, s.reason] for s in looked.treated if s.node in names],
+        "control": [[s.node, s.state, s.reason] for s in looked.control if s.node in names],
+    }  # fmt: skip
 
 
 def _found(hands: Hands, seen: Probed | None, name: str, counts: Mapping[str, int]) -> tuple[str, str]:

@@ -22,7 +22,8 @@ from typing import Literal, get_args
 from fleet import __version__
 from fleet.core.budget import Limit
 from fleet.core.errors import FleetError, UsageError
-from fleet.core.rollout import ENDS, FINISHED, STATES, RolloutState
+from fleet.core.move import FINISHED, RolloutState
+from fleet.core.task import ENDS, STATES
 from fleet.inventory import history
 from fleet.inventory.forecast import PARALLEL, Forecast
 from fleet.inventory.outbox import Outbox

@@ -8,7 +8,7 @@ from fleet.core import version
 from fleet.core.errors import BadInput
 from fleet.core.model import ComponentFact, Facts, Json, VersionChange
 from fleet.core.plan import start_digest
-from fleet.core.rollout import Outcome
+from fleet.core.task import Outcome
 from fleet.core.vendor import Vendor
 from fleet.probe import Probed
 

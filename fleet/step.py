@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from fleet.core.errors import FleetError
 from fleet.core.model import ComponentFact, Json, Node, Step, VersionChange
-from fleet.core.rollout import Do, Outcome
+from fleet.core.move import Do
+from fleet.core.task import Outcome
 from fleet.core.vendor import Vendor
 from fleet.drain import BatchDrain, Drain, Drained
 from fleet.playbook import Play, Playbook, Played, Staged

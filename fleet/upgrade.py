@@ -17,38 +17,19 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fleet import gate
-from fleet.aftermath import Running, anew, evidence_of, lifecycle, result_of, waits_for_person
+from fleet.aftermath import Running, anew, evidence_of, lifecycle, result_of
 from fleet.core.budget import Limit, Verdict, unavailable
 from fleet.core.errors import FleetError
 from fleet.core.model import Facts, Json, Lifecycle, Node, Plan
-from fleet.core.nodeset import fold
-from fleet.core.plan import cell_of, same_tables
-from fleet.core.rollout import (
-    Begin,
-    Change,
-    Do,
-    Finish,
-    Halt,
-    Judge,
-    NodeTask,
-    Outcome,
-    Snapshot,
-    State,
-    Wait,
-    advance,
-    begin,
-    failing,
-    lost_early,
-    next_moves,
-    reopened,
-    retried,
-)
-from fleet.core.waves import units
-from fleet.core.window import Window, shut
+from fleet.core.move import Begin, Change, Do, Finish, Halt, Judge, Wait
+from fleet.core.plan import cell_of
+from fleet.core.rollout import next_moves
+from fleet.core.task import NodeTask, Outcome, State, advance, begin, waits_for_person
 from fleet.drain import Census
 from fleet.engine import Progress
 from fleet.evidence import EvidenceStore, Origin
-from fleet.inventory.rollouts import Fenced, Lease, Rollout, Rollouts, Stored
+from fleet.inventory.rollouts import Fenced, Lease, Rollouts, Stored
+from fleet.snapshot import snapshot_of
 from fleet.step import Act, Cut, Did, Hands, Subject, do
 
 POLL_S = 5.0  # between two looks at something that takes its time: a drain, a full budget
@@ -133,75 +114,6 @@ class Upgrade:
         """Wait for the steps under way. Their results are lost to the tables and found again by the next process."""
         self._pool.shutdown(wait=True)
 
-    # --- beginning ------------------------------------------------------------------------------------------------
-
-    def start(self, rollout: str, plan: Plan, command: str, matrix: str) -> Rollout:
-        """Store a rollout of that plan. StalePlan when the tables changed; Locked for nodes of another rollout."""
-        same_tables(plan, matrix)
-        names = [name for wave in plan.waves for name in wave]
-        alone = plan.policy.get("split") is True
-        together = [
-            tuple(n.name for n in unit) for unit in units(self.book.nodes(names)) if len(unit) > 1 and not alone
-        ]
-        at = self.hands.now()
-        made = self.store.create(rollout, plan, command, together, self.operator, at)
-        self.book.audit(self.operator, "rollout start", at, {"rollout": rollout, "plan": plan.id, "nodes": fold(names)})
-        self._note(rollout, "start", {"plan": plan.id, "matrix": plan.matrix, "nodes": list(names)})
-        return made
-
-    def reopen(self, rollout: str, lease: Lease) -> None:
-        """A person says: go on. What failed so far is accepted, and what a gate asked about; nodes that waited for
-        hands owe their step again."""
-        row = self.store.rollout(rollout)
-        plan, tasks = self._plan(row.plan), self.store.tasks(rollout)
-        now = self.hands.clock()
-        changed = [reopened(plan.groups[s.task.group], s.task, now) for s in tasks.values()]
-        accepted = {
-            wave.number: {cell: replace(j, accepted=not lost_early(wave.number, j)) for cell, j in wave.gate.items()}
-            for wave in self.store.waves(rollout)
-            if any(not j.open for j in wave.gate.values())
-        }
-        moved = [task for task in changed if task != tasks[task.node].task]
-        self.store.reopen(lease, moved, sum(map(failing, changed)), accepted)
-        self._audited(row, "resume")
-
-    def retry(self, rollout: str, lease: Lease, names: Iterable[str]) -> list[str]:
-        """A person says: once more, for nodes whose part ended without the new stack; all that retry, by name.
-
-        Whoever moves together with one of them is tried again too. The gates of their waves are judged anew.
-        """
-        row = self.store.rollout(rollout)
-        tasks = {name: stored.task for name, stored in self.store.tasks(rollout).items()}
-        together = {name: unit for unit in row.units for name in unit}
-        wanted = {other for name in names for other in together.get(name, (name,)) if other in tasks}
-        again = {n for n in wanted if tasks[n].state in ("failed", "rolled-back", "held") and not
-                 waits_for_person(tasks[n])}  # fmt: skip
-        now = self.hands.clock()
-        changed = {name: retried(tasks[name], now) if name in again else task for name, task in tasks.items()}
-        plan = self._plan(row.plan)
-        cells = {cell_of(plan.groups[tasks[name].group]) for name in again}
-        gates = {
-            wave.number: {cell: j for cell, j in wave.gate.items() if cell not in cells}
-            for wave in self.store.waves(rollout)
-            if cells & set(wave.gate)
-        }
-        failures = sum(map(failing, changed.values()))
-        self.store.reopen(lease, [changed[name] for name in sorted(again)], failures, gates)
-        self._audited(row, "retry", nodes=fold(again))
-        return sorted(again)
-
-    def roll_back(self, rollout: str, lease: Lease) -> None:
-        """A person says: all back. Also of a rollout that is over, by the way back that was planned with it."""
-        row = self.store.rollout(rollout)
-        failures = sum(failing(stored.task) for stored in self.store.tasks(rollout).values())
-        self.store.reopen(lease, (), failures, {}, "rollback")
-        self._audited(row, "rollback")
-
-    def _audited(self, row: Rollout, what: str, **more: Json) -> None:
-        detail = {"rollout": row.id, "plan": row.plan, **more}
-        self.book.audit(self.operator, f"rollout {what}", self.hands.now(), detail)
-        self._note(row.id, what, {"who": self.operator, **more})
-
     # --- the tick -------------------------------------------------------------------------------------------------
 
     def tick(self, rollout: str, lease: Lease, ending: bool) -> Progress:
@@ -220,13 +132,13 @@ class Upgrade:
             self._collect(rollout, lease, block=True)
             busy = bool(self._running[rollout])
             return Progress(resting=not busy, busy=busy)
-        plan, tasks = self._plan(row.plan), self.store.tasks(rollout)
+        plan, tasks = self.plan(row.plan), self.store.tasks(rollout)
         self._settle(rollout, lease, tasks)
         now = self.hands.clock()
         self._later = {place: until for place, until in self._later.items() if until > now}
         held_up = {name for of, name in self._later if of == rollout}
         at_work = frozenset(held_up | {name for run in running for name in run.tasks})
-        snapshot = self._snapshot(row, plan, tasks, at_work, now)
+        snapshot = snapshot_of(self.store, row, plan, tasks, at_work, now, judging=rollout in self._gates)
         moved = blocked = False
         waits = ""
         todo: list[Do] = []
@@ -269,26 +181,8 @@ class Upgrade:
             return Progress(resting=False, wait_s=soon, busy=bool(running))
         return Progress(resting=self.store.rollout(rollout).state != "running", wait_s=self.poll_s)
 
-    def _snapshot(
-        self, row: Rollout, plan: Plan, tasks: Mapping[str, Stored], busy: frozenset[str], now: float
-    ) -> Snapshot:
-        said = self.store.approvals(plan.id) if plan.policy.get("approve") else []
-        last = {approval.stage: approval for approval in said}
-        no = next((a for a in last.values() if a.verdict != "yes"), None)
-        windows = plan.policy.get("windows")
-        margin = plan.policy.get("window_margin_s")
-        closed = shut(
-            [Window.parse(str(text)) for text in windows] if isinstance(windows, list | tuple) else (), now,
-            float(margin) if isinstance(margin, int) else 0.0,
-        )  # fmt: skip
-        return Snapshot(
-            plan, row.state, tuple(s.task for s in tasks.values()), row.request, row.forgiven, busy, row.units,
-            {wave.number: wave.gate for wave in self.store.waves(row.id) if wave.gate}, row.id in self._gates,
-            frozenset(stage for stage, a in last.items() if a.verdict == "yes"),
-            f"{no.who} said no: {no.why}" if no is not None else "", closed,
-        )  # fmt: skip
-
-    def _plan(self, plan: str) -> Plan:
+    def plan(self, plan: str) -> Plan:
+        """A stored plan by its id, read once."""
         if plan not in self._plans:
             self._plans[plan] = self.store.plan(plan)
         return self._plans[plan]
@@ -438,7 +332,7 @@ class Upgrade:
 
     def _look(self, rollout: str, move: Judge, tasks: Mapping[str, Stored]) -> None:
         """Have the nodes of a wave looked at, from another thread: nothing is changed by it."""
-        names = {name for some in (move.treated, move.control) for cell in some.values() for name in cell}
+        names = gate.names_of(move)
         nodes = {node.name: node for node in self.book.nodes() if node.name in names}
         counts = {name: len(facts.accelerators) for name, facts in self.book.facts(list(nodes)).items()}
         before = {name: tasks[name].prior.get("count") for some in move.treated.values() for name in some}
@@ -446,20 +340,14 @@ class Upgrade:
         self._gates[rollout] = move, self._pool.submit(gate.look, self.hands, move, nodes, counts)
 
     def _passed(self, rollout: str, lease: Lease, move: Judge, future: Future[gate.Looked]) -> None:
-        """Store what the gate came to. A look that broke is made again at the next tick."""
+        """Store what the gate came to."""
         looked = future.result()
         with contextlib.suppress(FleetError):  # a node that was removed meanwhile
             self.book.record(looked.facts, looked.raw)
-        plan = self._plan(self.store.rollout(rollout).plan)
+        plan = self.plan(self.store.rollout(rollout).plan)
         models = {cell_of(group): f"{group.vendor} {group.model}" for group in plan.groups}
         for cell, said in looked.judged.items():
-            names = {*move.treated[cell], *move.control.get(cell, ())}
-            seen: dict[str, Json] = {
-                word: [[one.node, one.state, one.reason] for one in samples if one.node in names]
-                for word, samples in (("treated", looked.treated), ("control", looked.control))
-            }
-            verdict: dict[str, Json] = {"wave": move.wave + 1, "verdict": said.verdict, "reason": said.reason}
-            self._note(rollout, "gate", {**verdict, "cell": cell, **seen})
+            self.note(rollout, "gate", gate.evidence_of(looked, move, cell))
             text = f"gate: wave {move.wave + 1}, {models.get(cell, cell)}: {said.verdict}: {said.reason}"
             self._say(rollout, "", "", "", "gate", said.verdict, text)
         self.store.set_gate(lease, move.wave, looked.judged)
@@ -472,7 +360,7 @@ class Upgrade:
             else run.future.result()
         )
         now = self.hands.clock()
-        group = self._plan(self.store.rollout(rollout).plan).groups[run.act.move.group]
+        group = self.plan(self.store.rollout(rollout).plan).groups[run.act.move.group]
         self._record(dids)
         results, proofs = [], []
         for name, did in dids.items():
@@ -530,13 +418,14 @@ class Upgrade:
 
     def _state(self, rollout: str, lease: Lease, state: str, reason: str) -> None:
         at = self.hands.now()
-        self._note(rollout, "rollout", {"state": state, "reason": reason})
+        self.note(rollout, "rollout", {"state": state, "reason": reason})
         self.store.set_state(lease, state, reason, at)  # type: ignore[arg-type]  # the core's own states
         plan = self.store.rollout(rollout).plan
         self.book.audit(self.operator, f"rollout {state}", at, {"rollout": rollout, "plan": plan, "reason": reason})
         self._say(rollout, "", "", state, "", "", reason)
 
-    def _note(self, rollout: str, kind: str, body: Mapping[str, Json]) -> None:
+    def note(self, rollout: str, kind: str, body: Mapping[str, Json]) -> None:
+        """Add a record to the evidence of a rollout."""
         self.evidence.append(rollout, self.hands.now(), self.origin, kind, body)
 
     def _say(self, rollout: str, node: str, was: str, now: str, step: str, result: str, reason: str) -> None:

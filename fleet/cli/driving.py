@@ -202,6 +202,7 @@ def drive(
     under the lease, unless a controller drives the rollout, which Locked then says.
     Ctrl-C lets the running steps end and raises Interrupted; a second one ends the process at once, which is safe too.
     """
+    from fleet import decision
     from fleet.cli.following import hand_over, host_of
     from fleet.cli.watch import Place, showing
     from fleet.engine.leases import TTL_S, LeaseEngine, gone
@@ -231,7 +232,7 @@ def drive(
         with carrying(settings, inventory, rollout, parallel=parallel, plan=plan, tell=tell) as upgrade:
             engine = LeaseEngine(store, upgrade.tick, stop=stop)
             if plan is not None:
-                upgrade.start(rollout, plan, command, matrix_of(settings).digest)
+                decision.start(upgrade, rollout, plan, command, matrix_of(settings).digest)
             if first is not None:
                 lease = store.acquire(rollout, engine.owner, TTL_S, engine.clock(), gone)
                 first(upgrade, lease)
@@ -270,7 +271,7 @@ def eta(store: Rollouts, row: Rollout, parallel: int = PARALLEL) -> Estimate:
 
 def as_dict(row: Rollout, tasks: dict[str, Stored]) -> dict[str, Any]:
     """The body of `kind: Rollout`."""
-    from fleet.core.rollout import summary
+    from fleet.core.move import summary
 
     return {
         "id": row.id,
@@ -300,7 +301,7 @@ def as_dict(row: Rollout, tasks: dict[str, Stored]) -> dict[str, Any]:
 
 def outcome(store: Rollouts, row: Rollout) -> int:
     """The exit status of a rollout at rest. A node that waits for a person has not failed."""
-    from fleet.aftermath import waits_for_person
+    from fleet.core.task import waits_for_person
 
     tasks = [s.task for s in store.tasks(row.id).values()]
     if row.state == "rolled-back":

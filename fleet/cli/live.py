@@ -14,7 +14,7 @@ from typing import IO, Literal
 
 from fleet.cli.output import printable, width
 from fleet.core.estimate import Estimate, Tally, span
-from fleet.core.rollout import ENDS, STATES
+from fleet.core.task import ENDS, STATES
 from fleet.inventory.history import Standing, View, iso
 
 Style = Literal["", "bold", "bad", "dim"]

@@ -27,7 +27,7 @@ def rollout() -> None:
 def list_(ctx: click.Context, everything: bool, output: str) -> int:
     """Unfinished rollouts, newest first."""
     from fleet.cli.driving import as_dict
-    from fleet.core.rollout import summary
+    from fleet.core.move import summary
     from fleet.engine import Progress
     from fleet.engine.leases import LeaseEngine
     from fleet.inventory.rollouts import Rollouts
@@ -124,6 +124,7 @@ def resume(ctx: click.Context, rollout_id: str, parallel: int, output: str) -> i
 
     What made it pause is accepted: failures, and what a gate asked about.
     """
+    from fleet import decision
     from fleet.cli.driving import drive
     from fleet.cli.following import host_of
     from fleet.inventory.rollouts import Rollouts
@@ -137,7 +138,7 @@ def resume(ctx: click.Context, rollout_id: str, parallel: int, output: str) -> i
                 slug="rollout-over",
                 hint=f"fleet rollout retry {row.id} tries failed nodes again; fleet upgrade makes a new one",
             )
-        accept: Any = lambda upgrade, lease: upgrade.reopen(row.id, lease)  # noqa: E731
+        accept: Any = lambda upgrade, lease: decision.reopen(upgrade, row.id, lease)  # noqa: E731
         driven = row.state == "running" and host_of(store) is not None
         row = drive(settings, inventory, row.id, first=None if driven else accept, parallel=parallel)
         return rested(store, row, output)

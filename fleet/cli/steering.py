@@ -109,8 +109,9 @@ def retry(
     They go through every step from the first one; what moves together with them goes too. A node that is neither as it
     was planned nor as this rollout left it is held as stale.
     """
+    from fleet import decision
     from fleet.core.nodeset import expand
-    from fleet.core.rollout import waits_for_person
+    from fleet.core.task import waits_for_person
     from fleet.inventory.rollouts import Rollouts
 
     with opened(ctx) as (settings, inventory):
@@ -132,7 +133,7 @@ def retry(
             return errors.DONE
         confirm(names, len(inventory.nodes()), "retry", yes)
         return _steer(settings, inventory, store, row, output, parallel,
-                      lambda upgrade, lease: upgrade.retry(row.id, lease, names))  # fmt: skip
+                      lambda upgrade, lease: decision.retry(upgrade, row.id, lease, names))  # fmt: skip
 
 
 @click.command()
@@ -147,6 +148,7 @@ def rollback(ctx: click.Context, rollout_id: str, yes: bool, parallel: int, outp
     Nodes under way turn at their next step; nodes that are done leave service again within the budgets and go back;
     the rest is not touched. A node that somebody changed since is held as stale.
     """
+    from fleet import decision
     from fleet.inventory.rollouts import Rollouts
 
     with opened(ctx) as (settings, inventory):
@@ -164,7 +166,7 @@ def rollback(ctx: click.Context, rollout_id: str, yes: bool, parallel: int, outp
             say(f"rollout {row.id} is rolled back by the process that drives it: fleet rollout watch {row.id}")
             return errors.DONE
         return _steer(settings, inventory, store, row, output, parallel,
-                      lambda upgrade, lease: upgrade.roll_back(row.id, lease))  # fmt: skip
+                      lambda upgrade, lease: decision.roll_back(upgrade, row.id, lease))  # fmt: skip
 
 
 def _steer(

@@ -138,7 +138,7 @@ def _nothing(plan: Plan) -> int:
 
 def ending(row: Rollout, tasks: dict[str, Any]) -> None:
     """What became of it, and what is left to do, for the person."""
-    from fleet.core.rollout import summary
+    from fleet.core.move import summary
 
     reason = f" ({row.reason})" if row.reason else ""
     say(f"rollout {row.id} is {row.state}: {summary(s.task for s in tasks.values())}{reason}")

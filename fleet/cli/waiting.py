@@ -137,7 +137,7 @@ def as_dict(
 
 
 def _rollout(row: Rollout, stored: Stored, driver: str, clock: float, attempts: Sequence[Attempt]) -> dict[str, Any]:
-    from fleet.core.rollout import LIMIT_ENDS, overdue
+    from fleet.core.task import LIMIT_ENDS, overdue
 
     task = stored.task
     limited = bool(task.limit_s and task.since) and not row.finished

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from fleet.core.budget import FLEET, Limit
 from fleet.core.model import Group, Json, Plan
-from fleet.core.rollout import ENDS, Direction, State, path
+from fleet.core.task import ENDS, Direction, State, path
 
 ANY = ""  # the vendor under which the durations of all vendors stand
 

@@ -13,7 +13,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from fleet.inventory.rollouts import Lease
 
-PROTOCOL = "1"
+PROTOCOL = "2"
 """Raised by hand when processes of two versions of this program could not drive the same rollouts side by side."""
 
 Signal = Literal["pause", "resume", "abort"]

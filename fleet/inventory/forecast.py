@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fleet.core.estimate import Estimate, History, Tally, estimate
 from fleet.core.model import Plan
-from fleet.core.rollout import FINISHED
+from fleet.core.move import FINISHED
 from fleet.inventory import history
 from fleet.inventory.rollouts import Rollouts
 

@@ -18,7 +18,8 @@ from fleet.core.budget import FLEET, NOT_COUNTED
 from fleet.core.errors import NotFound
 from fleet.core.estimate import History, Tally
 from fleet.core.model import DOMAINS, Json
-from fleet.core.rollout import ENDS, FINISHED
+from fleet.core.move import FINISHED
+from fleet.core.task import ENDS
 from fleet.inventory.database import Database, chunks
 from fleet.inventory.tables import nodes as node_tables
 from fleet.inventory.tables import rollouts as tables

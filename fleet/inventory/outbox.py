@@ -17,7 +17,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from fleet.core.errors import BadInput
 from fleet.core.model import Json, canonical, digest
 from fleet.core.nodeset import fold
-from fleet.core.rollout import NodeTask, waits_for_person
+from fleet.core.task import NodeTask, waits_for_person
 from fleet.inventory.database import Database
 from fleet.inventory.tables import table
 from fleet.inventory.tables.rollouts import NotificationRow

@@ -10,7 +10,8 @@ from typing import Any, get_args
 from fleet.core.errors import Locked
 from fleet.core.gate import Judgement, load
 from fleet.core.model import Json
-from fleet.core.rollout import FINISHED, Direction, NodeTask, Request, RolloutState, State
+from fleet.core.move import FINISHED, Request, RolloutState
+from fleet.core.task import Direction, NodeTask, State
 
 _STATES = frozenset(get_args(State))
 

@@ -21,8 +21,9 @@ from fleet.core.errors import Locked, NotFound
 from fleet.core.gate import Judgement
 from fleet.core.gate import dump as gate_rows
 from fleet.core.model import Json, Node, Plan, canonical
+from fleet.core.move import FINISHED, Request, RolloutState
 from fleet.core.nodeset import fold
-from fleet.core.rollout import FINISHED, NodeTask, Request, RolloutState
+from fleet.core.task import NodeTask
 from fleet.inventory import outbox, rollout_rows
 from fleet.inventory.database import Database, chunks, upsert
 from fleet.inventory.rollout_rows import Approval, Attempt, Fenced, Lease, Result, Rollout, Stored, Wave

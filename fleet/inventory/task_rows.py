@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Text, bindparam, cast, select, update
 
-from fleet.core.rollout import NodeTask
+from fleet.core.task import NodeTask
 from fleet.inventory.database import chunks
 from fleet.inventory.rollout_rows import Stored, stored, values
 from fleet.inventory.tables import rollouts as tables

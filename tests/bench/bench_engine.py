@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from fleet import decision
 from fleet.core.model import Node
 from fleet.engine import Engine
 from fleet.engine.leases import LeaseEngine
@@ -78,7 +79,7 @@ def rollout(folder: Path, url: str, engine_kind: str, count: int) -> dict[str, f
         poll_s=0.01,
     )  # fmt: skip
     made = plan(fleet, nodes, limits={"fleet": "25%", "rack": "50%"})
-    upgrade.start("r-1", made, "bench", "sha256:m")
+    decision.start(upgrade, "r-1", made, "bench", "sha256:m")
     engine: Engine
     if engine_kind == "dbos":
         from fleet.engine.durable import DurableEngine, engine_url

@@ -11,7 +11,7 @@ import pytest
 
 from fleet.cli.waiting import as_dict
 from fleet.core.model import Hold, Node
-from fleet.core.rollout import NodeTask
+from fleet.core.task import NodeTask
 from fleet.inventory.rollouts import Rollout, Stored
 from tests.cli.command import Fleet
 

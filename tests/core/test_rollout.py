@@ -12,33 +12,26 @@ from hypothesis import strategies as st
 
 from fleet.core.gate import Sample, judge
 from fleet.core.model import Group, Plan, Step, VersionChange
+from fleet.core.move import Begin, Change, Do, Finish, Halt, Judge, Snapshot, summary
 from fleet.core.plan import sealed
-from fleet.core.rollout import (
+from fleet.core.rollout import next_moves
+from fleet.core.task import (
     ENDS,
     STATES,
     TRIES,
-    Begin,
-    Change,
-    Do,
-    Finish,
-    Halt,
-    Judge,
     NodeTask,
     Outcome,
     Result,
-    Snapshot,
     advance,
     begin,
     failing,
-    failure_limit,
-    next_moves,
     path,
     reopened,
     step_of,
-    summary,
     turn,
     waits_for_person,
 )
+from fleet.core.view import failure_limit
 
 UP = (VersionChange("driver", "1", "2"),)
 DOWN = (VersionChange("driver", "2", "1"),)

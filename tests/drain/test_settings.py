@@ -12,7 +12,7 @@ from fleet.cli.driving import drain_of
 from fleet.config import load
 from fleet.core.errors import BadInput
 from fleet.core.model import Json, Node, Step
-from fleet.core.rollout import Do
+from fleet.core.move import Do
 from fleet.drain import BatchDrain, Census, Drained, HookDrain, NoDrain
 from fleet.kubernetes import Consent, KubernetesDrain
 from fleet.slurm import SlurmDrain

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from fleet import decision
 from fleet.core.budget import Limit, Verdict
 from fleet.core.errors import NotFound
 from fleet.core.model import Hold, Node
@@ -137,7 +138,7 @@ class Budgets(RuleBasedStateMachine):
                 self.fleet, mine, limits=LIMITS, max_failures="100%", chunk=chunk, gate=gate, revisit_s=5,
                 drain_limit_s=20,
             )  # fmt: skip
-            self.upgrade.start(rollout, made, rollout, "sha256:m")
+            decision.start(self.upgrade, rollout, made, rollout, "sha256:m")
 
     def _process(self) -> Upgrade:
         """Another process: it remembers nothing, and takes the leases over."""
@@ -221,13 +222,13 @@ class Budgets(RuleBasedStateMachine):
     @rule(rollout=rollouts)
     def a_person_resumes(self, rollout: str) -> None:
         if not self.store.rollout(rollout).finished:
-            self.upgrade.reopen(rollout, self._lease(rollout))
+            decision.reopen(self.upgrade, rollout, self._lease(rollout))
 
     @rule(rollout=rollouts, name=names)
     def a_person_retries(self, rollout: str, name: str) -> None:
         row = self.store.rollout(rollout)
         if name in OF[rollout] and row.state not in FINISHED:
-            self.upgrade.retry(rollout, self._lease(rollout), [name])
+            decision.retry(self.upgrade, rollout, self._lease(rollout), [name])
 
     @precondition(lambda self: self.store.claims())
     @rule()

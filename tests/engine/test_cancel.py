@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fleet import decision
 from fleet.core.move import Request
 from fleet.core.task import ENDS, State, touched
 from fleet.inventory.rollouts import Lease
@@ -68,7 +69,7 @@ class Person:
         raise AssertionError(f"it does not come to rest: {self.site.states()}")
 
     def resume(self) -> str:
-        self.site.upgrade.reopen("r-1", self.lease)
+        decision.reopen(self.site.upgrade, "r-1", self.lease)
         return self.rest()
 
     def ended_well(self) -> None:
@@ -155,7 +156,7 @@ def test_what_was_killed_can_be_taken_back(person: Person, state: State) -> None
 @pytest.mark.parametrize("state", STATES)
 def test_a_rollback_takes_everything_back(person: Person, state: State) -> None:
     person.until(state)
-    person.site.upgrade.roll_back("r-1", person.lease)
+    decision.roll_back(person.site.upgrade, "r-1", person.lease)
     person.rest()
     states = person.site.states()
     assert states.pop("n0") in ("held", "rolled-back") and set(states.values()) == {"held"}

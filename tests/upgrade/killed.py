@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from fleet.core.rollout import NodeTask
+from fleet.core.task import NodeTask
 from fleet.inventory.rollouts import Lease, Result, Rollouts
 from tests.upgrade.site import Site
 

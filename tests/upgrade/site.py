@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fleet import decision
 from fleet.core.model import Node, Plan
 from fleet.core.plan import Candidate, PlanPolicy, make
 from fleet.engine.leases import LeaseEngine
@@ -51,7 +52,7 @@ class Site:
 
     def start(self, nodes: list[Node], rollout: str = "r-1", **more: Any) -> Plan:
         made = plan(self.fleet, nodes, **more)
-        self.upgrade.start(rollout, made, "command", "sha256:m")
+        decision.start(self.upgrade, rollout, made, "command", "sha256:m")
         return made
 
     def states(self, rollout: str = "r-1") -> dict[str, str]:
@@ -60,13 +61,13 @@ class Site:
     def go_on(self, rollout: str = "r-1") -> None:
         """What `fleet rollout resume` does."""
         lease = self.store.acquire(rollout, self.engine.owner, 30, self.engine.clock(), lambda _: True)
-        self.upgrade.reopen(rollout, lease)
+        decision.reopen(self.upgrade, rollout, lease)
         self.engine.submit(rollout)
 
     def go_on_then_abort(self, rollout: str = "r-1") -> None:
         """Resume, begin a node, then abort."""
         lease = self.store.acquire(rollout, self.engine.owner, 600, 0.0, lambda _: True)
-        self.upgrade.reopen(rollout, lease)
+        decision.reopen(self.upgrade, rollout, lease)
         for _ in range(4):
             self.upgrade.tick(rollout, lease, False)
         self.engine.signal(rollout, "abort")

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from fleet import decision
 from fleet.controller import seated
 from fleet.core.model import Accelerator, ComponentFact, Facts, Json, Node
 from fleet.core.task import NodeTask
@@ -61,7 +62,7 @@ def run(site: Site, step_s: float = 20.0, until: Callable[[], bool] = lambda: Fa
 def resume(site: Site) -> None:
     """What `fleet rollout resume` decides."""
     lease = site.store.acquire("r-1", site.engine.owner, 1e9, 0.0, lambda _: True)
-    site.upgrade.reopen("r-1", lease)
+    decision.reopen(site.upgrade, "r-1", lease)
 
 
 # --- a plan whose facts moved ---------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fleet import decision
 from fleet.core.errors import Locked
 from fleet.core.model import Node
 from fleet.inventory.rollouts import Approval
@@ -227,7 +228,7 @@ def test_retry_takes_failed_and_held_nodes_through_it_again(site: Site) -> None:
 
 def again(site: Site, names: list[str]) -> None:
     lease = site.store.acquire("r-1", site.engine.owner, 30, site.engine.clock(), lambda _: True)
-    site.upgrade.retry("r-1", lease, names)
+    decision.retry(site.upgrade, "r-1", lease, names)
 
 
 def test_retry_of_an_ended_rollout_is_refused_while_another_has_its_nodes(site: Site) -> None:
@@ -235,7 +236,7 @@ def test_retry_of_an_ended_rollout_is_refused_while_another_has_its_nodes(site: 
     site.start(nodes)
     fault(site, "n0", "fail-install")
     site.engine.submit("r-1")
-    site.upgrade.start("r-2", site.plan_of(nodes[:1], [], gate=False), "other", "sha256:m")
+    decision.start(site.upgrade, "r-2", site.plan_of(nodes[:1], [], gate=False), "other", "sha256:m")
     with pytest.raises(Locked):
         again(site, ["n1"])
     assert site.states()["n1"] == "held"
@@ -264,7 +265,7 @@ def test_a_finished_rollout_is_rolled_back_within_its_budget(site: Site) -> None
 
 def back(site: Site) -> None:
     lease = site.store.acquire("r-1", site.engine.owner, 30, site.engine.clock(), lambda _: True)
-    site.upgrade.roll_back("r-1", lease)
+    decision.roll_back(site.upgrade, "r-1", lease)
 
 
 def test_rolling_back_in_the_middle_turns_begun_nodes_and_leaves_the_rest(site: Site) -> None:

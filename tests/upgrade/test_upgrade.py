@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fleet import decision
 from fleet.core.errors import Locked, StalePlan
 from fleet.core.model import Hold, Solution, Stage, VersionChange
 from fleet.inventory.rollouts import Fenced
@@ -188,7 +189,7 @@ def test_overlapping_nodes_are_refused(site: Site) -> None:
 def test_tables_that_changed_make_a_plan_stale(site: Site) -> None:
     made = site.start(site.nodes("n0"))
     with pytest.raises(StalePlan):
-        site.upgrade.start("r-2", made, "", "sha256:other")
+        decision.start(site.upgrade, "r-2", made, "", "sha256:other")
 
 
 def test_a_lost_lease_writes_nothing(site: Site) -> None:
