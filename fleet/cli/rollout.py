@@ -66,6 +66,7 @@ def list_(ctx: click.Context, everything: bool, output: str) -> int:
 def show(ctx: click.Context, rollout_id: str, steps: str | None, output: str) -> int:
     """Where each node of a rollout stands, since when, why, and what comes next."""
     from fleet.cli.driving import as_dict, eta
+    from fleet.core import gate
     from fleet.inventory.rollouts import Rollouts
 
     with opened(ctx) as (_, inventory):
@@ -75,12 +76,18 @@ def show(ctx: click.Context, rollout_id: str, steps: str | None, output: str) ->
         # Of ten thousand nodes these are a hundred thousand rows: only where they are shown.
         attempts = store.attempts(row.id, steps or "") if steps or output != "table" else []
         left = eta(store, row)
+        waves, approvals = store.waves(row.id), store.approvals(row.plan)
     if steps and steps not in tasks:
         raise errors.NotFound(
             f"node {steps!r} is not in rollout {row.id}", hint=f"fleet rollout show {row.id}", slug="unknown-node"
         )
     if output != "table":
         body = {**as_dict(row, tasks), "eta": left.as_dict()}
+        body["waves"] = [
+            {"number": w.number, "size": w.size, "began": w.began, "ended": w.ended, "gate": gate.dump(w.gate)}
+            for w in waves
+        ]
+        body["approvals"] = [vars(approval) for approval in approvals]
         body["steps"] = [
             {
                 "node": a.node, "direction": a.direction, "cursor": a.cursor, "phase": a.phase, "state": a.state,
@@ -95,6 +102,13 @@ def show(ctx: click.Context, rollout_id: str, steps: str | None, output: str) ->
         click.echo(f"reason: {row.reason}")
     if not row.finished:
         click.echo(f"left: {left}")
+    for approval in approvals:
+        why = f": {approval.why}" if approval.why else ""
+        click.echo(f"approval ({approval.stage}): {approval.verdict} by {approval.who} at {approval.at}{why}")
+    for wave in waves:
+        for said in wave.gate.values():
+            accepted = " (accepted)" if said.accepted else ""
+            click.echo(f"gate of wave {wave.number + 1}: {said.verdict}{accepted}: {said.reason}")
     if steps:
         table(
             ["DIRECTION", "STEP", "RESULT", "BEGAN", "SECONDS", "DETAIL"],
