@@ -236,9 +236,8 @@ def test_the_sender_looks_for_overdue_nodes_itself(inventory: Inventory) -> None
     site = Site(inventory)
     now = site.store.clock()
     subscribe(inventory.database, ["node.overdue"])
-    site.put(
-        site.lease(), site.names[:1], state="rebooting", cursor=3, since=now - 1000, limit_s=900, reason="no answer"
-    )
+    late = {"state": "rebooting", "cursor": 3, "limit_s": 900}
+    site.put(site.lease(), site.names[:1], since=now - 1000, reason="no answer", **late)
     site.put(site.lease(), site.names[1:2], since=now - 930, **late)  # within grace
     ticks = iter((0.0, 10.0, 100.0))
     with receiving() as receiver:
