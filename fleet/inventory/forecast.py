@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fleet.core.estimate import Estimate, History, Tally, estimate
+from fleet.core.estimate import Estimate, History, Tally, estimate, estimate_plan
 from fleet.core.model import Plan
 from fleet.core.move import FINISHED
 from fleet.inventory import history
@@ -32,6 +32,11 @@ class Forecast:
             return Estimate(None, why=f"the rollout is {state}")
         learnt, total = self._history(now)
         return estimate(self.plan(plan), tallies, learnt, self.parallel, now, total)
+
+    def of_plan(self, plan: Plan, now: float) -> Estimate:
+        """How long a plan would take that begins now."""
+        learnt, total = self._history(now)
+        return estimate_plan(plan, learnt, self.parallel, total)
 
     def plan(self, plan: str) -> Plan:
         """A stored plan. NotFound for an unknown id."""

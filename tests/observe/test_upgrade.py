@@ -13,7 +13,7 @@ from fleet.inventory.rollouts import Rollouts
 from fleet.notify import signature
 from tests.observe.receiver import receiving
 from tests.observe.tty import Tty
-from tests.upgrade.test_commands import Person
+from tests.upgrade.person import Person
 
 ROOT = Path(__file__).parents[2]
 

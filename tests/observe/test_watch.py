@@ -21,6 +21,7 @@ from fleet.cli.watch import Observer, showing, tell
 from fleet.core.errors import FleetError
 from fleet.core.task import LIMIT_ENDS
 from fleet.inventory import Inventory, open_inventory
+from fleet.inventory.forecast import Forecast
 from fleet.inventory.history import Head
 from tests.cli.command import Fleet
 from tests.observe.receiver import receiving
@@ -273,6 +274,7 @@ def test_show_has_the_time_left(fleet: Fleet, site: Site) -> None:
         site.step(lease, site.names, phase, 60.0)
     body = json.loads(fleet("rollout", "show", "r-1", "-o", "json").out)
     assert body["eta"]["seconds"] == body["eta"]["worst"] == 24 * 60 and body["eta"]["basis"] == 10
+    assert Forecast(site.store).of_plan(site.plan, site.store.clock()).seconds == 24 * 60
     assert "left: about 24 min\n" in fleet("rollout", "show", "r-1").out
 
 
