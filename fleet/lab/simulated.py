@@ -315,12 +315,12 @@ def hands(
 ) -> Hands:
     """The doors of that fleet. Sleeping, and a little each look at the clock, moves the fleet's own time.
 
-    With `clock` its time is that one's.
+    With `clock` the controller goes by that one, and only the nodes by their own.
     """
 
     def tell() -> float:
-        fleet.clock = fleet.clock + 0.05 if clock is None else clock()
-        return fleet.clock
+        fleet.clock += 0.05
+        return fleet.clock if clock is None else clock()
 
     def nap(seconds: float) -> None:
         fleet.clock += seconds

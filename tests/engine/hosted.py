@@ -3,8 +3,7 @@
 `python -m tests.engine.hosted FOLDER URL ENGINE NAME [POINT N [SIGNAL]]`: ENGINE is `dbos` or `leases`; at the Nth time
 that POINT is reached (what `tests.upgrade.killed` and the simulated fleet report) the process gets SIGNAL (SIGKILL).
 FLEET_TEST_PROTOCOL stands for another release. FLEET_TEST_CLOCK names a file with the seconds that the clock of this
-host is ahead, which may change at any moment; steps then go by a real clock. It ends by SIGTERM, or when no rollout is
-unfinished.
+host is ahead, which may change at any moment. It ends by SIGTERM, or when no rollout is unfinished.
 """
 
 from __future__ import annotations
@@ -176,7 +175,12 @@ def main(folder: str, url: str, kind: str, name: str, point: str = "", number: s
     evidence = EvidenceStore(Path(folder) / "evidence")
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    doors = hands(fleet) if store.wall.file is None else hands(fleet, lambda _: time.sleep(0.05), steady(store.clock))
+
+    def nap(seconds: float) -> None:
+        fleet.clock += seconds  # of the nodes
+        time.sleep(0.005)
+
+    doors = hands(fleet, nap, steady(store.clock))
     upgrade = Upgrade(
         store, inventory, doors, evidence, origin="lab", operator="tester", parallel=2, poll_s=0.05
     )  # fmt: skip
