@@ -207,7 +207,7 @@ def drive(
     from fleet.cli.watch import Place, showing
     from fleet.engine.leases import TTL_S, LeaseEngine, gone
     from fleet.inventory.rollouts import Rollouts
-    from fleet.notify import notifying
+    from fleet.notify import Target, notifying
     from fleet.planning import matrix_of
 
     store = Rollouts(inventory.database)
@@ -226,6 +226,8 @@ def drive(
         tell("the running steps end first; Ctrl-C again stops at once (it is safe: see fleet rollout resume)")
 
     host = host_of(store)
+    if host is None:
+        Target.of(settings)  # a wrong address is told before anything is begun
     signals = (signal.SIGINT, signal.SIGTERM) if host is None else ()
     before = {number: signal.signal(number, interrupted) for number in signals}
     try:

@@ -48,6 +48,19 @@ def test_without_an_address_nothing_is_written_down(tmp_path: Path) -> None:
         assert [(d["event"], d["detail"]["nodes"]) for d in receiver.documents()] == [("node.failed", "br2")]
 
 
+def test_a_wrong_address_is_told_before_anything_is_begun(tmp_path: Path) -> None:
+    person = Person(tmp_path)
+    person.packages()
+    for settings, slug in (
+        ({"FLEET_NOTIFY_URL": "hook"}, "bad-notify-url"),
+        ({"FLEET_NOTIFY_URL": "http://127.0.0.1:9/", "FLEET_NOTIFY_SECRET_FILE": "absent"}, "bad-notify-file"),
+        ({"FLEET_NOTIFY_URL": "http://127.0.0.1:9/", "FLEET_NOTIFY_EVENTS": "nodes"}, "bad-setting"),
+    ):
+        person("upgrade", "br1", "-y", code=2, **settings)
+        assert slug in person.err
+    assert person.document("RolloutList", "rollout", "list", "--all")["items"] == []
+
+
 def test_a_dead_receiver_does_not_keep_a_rollout(tmp_path: Path) -> None:
     person = Person(tmp_path)
     person.packages()
