@@ -17,7 +17,7 @@ import pytest
 from fleet.core import planfile
 from fleet.inventory import open_inventory
 from fleet.inventory.rollouts import Rollouts
-from tests.upgrade.test_commands import Person
+from tests.upgrade.person import Person
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.upgrade.person import Person
 from tests.upgrade.site import Site
 
 
@@ -15,3 +16,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
     made = Site(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Person:
+    return Person(tmp_path)

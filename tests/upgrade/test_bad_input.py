@@ -27,9 +27,9 @@ from fleet.proof import another_machine, identity, may_begin
 from fleet.remote import Answer
 from fleet.slurm import SlurmDrain
 from tests.remote.sshd import public
+from tests.upgrade.person import FACTS, Person
 from tests.upgrade.simfleet import SimFleet
 from tests.upgrade.site import Site
-from tests.upgrade.test_commands import FACTS, Person
 
 EIGHT = tuple(f"n{number}" for number in range(8))
 
