@@ -107,6 +107,7 @@ class Act:
     rollout: str
     fence: int
     cut: Callable[[], bool] = lambda: False
+    ours: Callable[[], bool] = lambda: True  # asked before a scheduler is: it knows no fence that would refuse us
 
     @property
     def step(self) -> Step:
@@ -284,6 +285,8 @@ def _judged(
 
 def _drain(hands: Hands, act: Act) -> dict[str, Did]:
     """A step that the scheduler does, for all nodes in one call where it can."""
+    if not act.ours():
+        raise Cut
     phase, drain, subjects = act.step.phase, hands.drain, act.subjects
     if isinstance(drain, BatchDrain):
         nodes = [subject.node for subject in subjects.values()]

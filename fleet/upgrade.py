@@ -298,8 +298,16 @@ class Upgrade:
             for name in move.nodes
         }  # fmt: skip
         cut = self._cut.setdefault(rollout, threading.Event())
-        act = Act(move, plan.groups[move.group].vendor, subjects, rollout, lease.fence, cut.is_set)
+        vendor = plan.groups[move.group].vendor
+        act = Act(move, vendor, subjects, rollout, lease.fence, cut.is_set, lambda: self._ours(lease))
         running.append(Running(act, attempts, owing, self._pool.submit(do, self.hands, act)))
+
+    def _ours(self, lease: Lease) -> bool:
+        """Whether this process still has the rollout, as far as the database can be asked."""
+        try:
+            return self.store.holds(lease)
+        except FleetError:
+            return False
 
     def _gone(self, rollout: str, lease: Lease, tasks: Mapping[str, Stored], move: Do, error: FleetError) -> None:
         there = {node.name for node in self.book.nodes()}

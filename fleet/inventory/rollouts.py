@@ -408,6 +408,11 @@ class Rollouts:
             )
         return bool(done.rowcount)
 
+    def holds(self, lease: Lease) -> bool:
+        """Whether nobody has taken the lease since."""
+        with self.database.reading() as connection:
+            return connection.execute(select(LEASE.c.fence).where(LEASE.c.name == lease.name)).scalar() == lease.fence
+
     def drop(self, lease: Lease) -> None:
         """Give a lease back. The row stays, so that its fence number is never given twice."""
         with self.database.writing() as connection:

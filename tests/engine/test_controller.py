@@ -85,12 +85,20 @@ def test_another_controller_takes_over_from_a_killed_one(making: Making, engine:
 
 @pytest.mark.postgresql
 @pytest.mark.parametrize(
-    ("engine", "point"), [("dbos", "install-after"), ("dbos", "finish-before"), ("leases", "intend-after")]
+    ("engine", "point", "number"),
+    [
+        ("dbos", "install-after", "1"),
+        ("dbos", "finish-before", "1"),
+        ("leases", "intend-after", "1"),
+        ("leases", "intend-after", "2"),  # a cordon is owed, and no node can refuse one
+    ],
 )
-def test_a_controller_that_slept_through_a_takeover_changes_nothing(making: Making, engine: str, point: str) -> None:
+def test_a_controller_that_slept_through_a_takeover_changes_nothing(
+    making: Making, engine: str, point: str, number: str
+) -> None:
     host = making(engine, "postgresql")
     host.begin(NAMES)
-    sleeper = host.controller("c1", point, "1", "SIGSTOP")
+    sleeper = host.controller("c1", point, number, "SIGSTOP")
     host.until_stopped(sleeper)
     status, said = host.ended(host.controller("c2"))
     assert status == 0, said
