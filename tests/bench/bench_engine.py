@@ -3,8 +3,8 @@
 `pytest -m bench -s tests/bench/bench_engine.py` prints a line for each database, engine and number of nodes. A step is
 one that a node of this plan goes through; the simulated nodes take no time, so what is measured is deciding and
 writing, with the nodes' own small cost (their files) told apart. Each run is a process of its own, so that its memory
-is its own. Bounds: 10 ms a step and 300 MB, which are asserted; a node of the largest rollout costs at most 1.3 times one
-of the smallest, which is printed, since the load of the machine moves it.
+is its own. Bounds: 10 ms a step and 300 MB, which are asserted; that a node of the largest rollout costs at most 1.3
+times one of the smallest is printed only, since the load of the machine moves it.
 """
 
 from __future__ import annotations
