@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
 
@@ -35,20 +34,23 @@ def test_it_brings_back_a_node_that_a_step_has_cut_off(guest: Guest) -> None:
 
 
 def test_a_step_that_ends_well_disarms_it(guest: Guest) -> None:
-    assert guest.sh(f"{RUN} --arm well 1 60 'echo too-early >>/root/effects'") == ""
+    """Nothing is left that could fire: neither timer nor command. (That a disarmed one stays silent is
+    waited for in tests/upgrade/test_fleet_run.py, where the time is the host's own.)"""
+    assert guest.sh(f"{RUN} --arm well 1 600 'echo went-off >>/root/effects'") == ""
     assert guest.sh(f"{RUN} --armed").startswith("well ")
-    assert guest.sh(f"{RUN} --arm well 1 8 'echo went-off >>/root/effects'") == ""
-    assert timers(guest).count(".timer") == 1
+    assert guest.sh(f"{RUN} --arm well 1 300 'echo went-off >>/root/effects'") == ""
+    assert int(guest.sh(f"{RUN} --armed").split()[1]) <= 300
+    assert timers(guest).count(".timer") == 1, "the time began anew, and the old timer is gone"
     assert guest.sh(guest.step("well", "echo fine")) == "fine\n"
     assert guest.sh(f"{RUN} --disarm well 1") == ""
     assert timers(guest) == ""
-    time.sleep(9)
-    assert guest.count("went-off") == guest.count("too-early") == 0
+    assert guest.sh("ls /var/lib/fleet/switch").split() in ([], ["flip"])
+    assert guest.count("went-off") == 0
 
 
 def test_a_reboot_disarms_it(guest: Guest) -> None:
     before = guest.boot_id()
-    guest.sh(f"{RUN} --arm gone 1 30 'echo after-boot >>/root/effects'")
+    guest.sh(f"{RUN} --arm gone 1 120 'echo after-boot >>/root/effects'")
     guest.sh("systemctl reboot", ok=(0, 255))
     guest.rebooted(before)
     assert guest.sh(f"{RUN} --armed") == ""
