@@ -44,20 +44,23 @@ def _moves(view: View) -> Iterator[Move]:
     running = view.snapshot.state == "running" or view.snapshot.request == "abort"
     opened = list(_opened(view, queued)) if running else []
     yield from opened
-    if not active and not opened:
+    working = [task for task in active if task.node not in barred]  # the others wait for somebody of their unit
+    if not working and not opened:
         yield from _rest(view, queued)
 
 
 def _barred(view: View) -> set[str]:
-    """Nodes that wait for the others of their unit: before the first change, and before the return to service."""
+    """Nodes that wait for the others of their unit: before the first change, and before the return to service.
+
+    Those on their way there wait for each other, and so do those on their way back.
+    """
     out: set[str] = set()
     for unit in view.snapshot.units:
-        there = [t for t in (view.by_node[name] for name in unit if name in view.by_node)
-                 if t.begun or waits_for_person(t)]  # fmt: skip
-        if len(there) < 2:
-            continue
-        slowest = min(_mark(view, task) for task in there)
-        out |= {task.node for task in there if task.begun and _mark(view, task) > slowest and _at_mark(view, task)}
+        there = [view.by_node[name] for name in unit if name in view.by_node]
+        for forward in (True, False):
+            same = [t for t in there if (t.begun or waits_for_person(t)) and (t.direction == "forward") is forward]
+            slowest = min((_mark(view, task) for task in same), default=0)
+            out |= {t.node for t in same if t.begun and _mark(view, t) > slowest and _at_mark(view, t)}
     return out
 
 

@@ -31,6 +31,7 @@ Result = Literal["done", "already", "failed", "ambiguous", "waiting", "hands", "
 TRIES = 3  # a step whose outcome is not known is repeated so often before it counts as failed
 PERSON_S = 8 * 3600  # how long a node may wait for a person before it is overdue: one shift
 FOR_PERSON = ("hands:", "ambiguous:", "scheduler:")  # why a held node keeps its place until somebody has acted
+BEFORE = "; before that: "
 REVISIT = "revisit:"
 WITH = "moves with "
 DECIDED = ("aborted by", "rolled back by", WITH)  # why a node turns that has done nothing wrong itself
@@ -246,6 +247,11 @@ def turn(
     return _at(group, named, "back", _way_back(group, task.cursor), now)
 
 
+def _asked(task: NodeTask, reason: str) -> str:
+    """Why a person is asked; and, on the way back, why the node turned: that stays its reason in the end."""
+    return reason if task.direction == "forward" else f"{reason}{BEFORE}{task.reason}"
+
+
 def _because(task: NodeTask, outcome: Outcome) -> str:
     """On the way back the reason stays the one for which the node turned."""
     return outcome.reason if task.direction == "forward" else task.reason
@@ -265,10 +271,16 @@ def advance(group: Group, task: NodeTask, outcome: Outcome, now: float) -> NodeT
                 held(task, f"stale: {outcome.reason}", nxt or f"fleet plan {task.node}", now, "operator"), open=""
             )
         case "hands":
-            return held(task, f"hands: {outcome.reason}", nxt, now, owner)
+            return held(task, _asked(task, f"hands: {outcome.reason}"), nxt, now, owner)
         case "waiting" if outcome.outage and step.limit_s and now - task.since > step.limit_s:
             return replace(
-                held(task, f"scheduler: {outcome.reason}", nxt or "mend it, then fleet rollout resume", now, owner),
+                held(
+                    task,
+                    _asked(task, f"scheduler: {outcome.reason}"),
+                    nxt or "mend it, then fleet rollout resume",
+                    now,
+                    owner,
+                ),
                 open="intent",
             )
         case "waiting":
@@ -280,7 +292,9 @@ def advance(group: Group, task: NodeTask, outcome: Outcome, now: float) -> NodeT
         case "ambiguous":
             if step.effect == "one_way":
                 action = nxt or f"look at {task.node}, then fleet rollout resume"
-                return replace(held(task, f"ambiguous: {outcome.reason}", action, now, owner), open="ambiguous")
+                return replace(
+                    held(task, _asked(task, f"ambiguous: {outcome.reason}"), action, now, owner), open="ambiguous"
+                )
             if task.tries + 1 < TRIES:
                 return replace(task, open="ambiguous", tries=task.tries + 1, reason=_because(task, outcome))
             return advance(group, replace(task, tries=0), Outcome("failed", outcome.reason, owner, nxt), now)
@@ -301,9 +315,11 @@ def reopened(group: Group, task: NodeTask, now: float) -> NodeTask:
     if not waits_for_person(task):
         return task
     steps = path(group, task.direction)
+    there = task.direction == "forward"
     return replace(
         task, state=OWED[steps[task.cursor].phase], since=now, limit_s=steps[task.cursor].limit_s, tries=0,
-        open="intent", owner="", next_action="",
+        open="intent", reason="" if there else task.reason.partition(BEFORE)[2], owner="" if there else "operator",
+        next_action="",
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fleet.core.task import (
+    BEFORE,
     REVISIT,
     WITH,
     NodeTask,
@@ -54,7 +55,7 @@ def _given_up(view: View, task: NodeTask, why: str) -> NodeTask:
     step = path(group, task.direction)[task.cursor]
     unsure = step.effect == "one_way" and task.reason.startswith("ambiguous:")
     if task.direction == "forward" and not unsure:
-        return turn(group, task, f"{why}; before that: {task.reason}", view.now)
+        return turn(group, task, f"{why}{BEFORE}{task.reason}", view.now)
     nxt = task.next_action or f"look at {task.node}: fleet probe {task.node}"
     return replace(task, state="failed", open="", since=view.now, limit_s=0, reason=f"{why}; {task.reason}",
                    next_action=nxt)  # fmt: skip
