@@ -26,6 +26,9 @@ def may_begin(seen: Probed, allowed: Iterable[str]) -> Outcome | None:
         return Outcome(
             "failed", f"{seen.outcome}: {seen.detail}", "operator", hints.get(seen.outcome, f"fleet probe {name}")
         )
+    if start_digest(seen.facts) not in set(allowed) and seen.outcome == "partial":
+        # A node under load may answer half: that it differs from its plan is then not known. It is looked at again.
+        return Outcome("ambiguous", f"partial: {seen.detail}", "operator", f"fleet probe {name}")
     if start_digest(seen.facts) not in set(allowed):
         return Outcome("stale", "the node is no longer as it was when it was planned")
     return None

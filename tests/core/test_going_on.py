@@ -45,7 +45,8 @@ def plans(draw: st.DrawFn) -> tuple[Plan, tuple[tuple[str, ...], ...]]:
         tuple(n for n in wave if f"c{c}n" in n) for wave in waves for c in range(cells) if draw(st.booleans())
     )
     policy: dict[str, Any] = {
-        "max_failures": draw(st.sampled_from(["0%", "13%", "100%"])), "chunk": 2, "soak_s": draw(st.sampled_from([0, 50])),
+        "max_failures": draw(st.sampled_from(["0%", "13%", "100%"])), "chunk": 2,
+        "soak_s": draw(st.sampled_from([0, 50])),
         "gate": draw(st.booleans()), "ignore_canary": draw(st.booleans()), "revisits": 1, "revisit_s": 200,
     }  # fmt: skip
     made = Plan("", groups, tuple(map(tuple, waves)), {}, dict.fromkeys(names, ""), "m", policy)
@@ -93,8 +94,9 @@ class Run:
                 case Change(task):
                     by_node[task.node] = task
                 case Judge(wave, treated, control):
-                    look = {n: self.data.draw(st.sampled_from(["well"] * 6 + ["ill", "unknown"])) for some in
-                            (*treated.values(), *control.values()) for n in some}  # fmt: skip
+                    found = st.sampled_from(["well"] * 6 + ["ill", "unknown"])
+                    seen = [n for some in (*treated.values(), *control.values()) for n in some]
+                    look: dict[str, Any] = {n: self.data.draw(found) for n in seen}
                     said = {
                         cell: judge([Sample(n, look[n]) for n in names], [Sample(n, look[n]) for n in control[cell]],
                                     canary=wave == 0)
@@ -161,7 +163,7 @@ class Run:
                                 forgiven=sum(map(failing, tasks)))  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data(), plans())
 def test_it_always_comes_to_rest(data: st.DataObject, made: tuple[Plan, tuple[tuple[str, ...], ...]]) -> None:
     run = Run(data, *made)

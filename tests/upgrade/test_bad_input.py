@@ -18,6 +18,7 @@ import pytest
 from fleet import decision
 from fleet.controller import seated
 from fleet.core.model import Accelerator, ComponentFact, Facts, Json, Node
+from fleet.core.plan import start_digest
 from fleet.core.task import NodeTask
 from fleet.drain import Drained
 from fleet.inventory import open_inventory
@@ -410,6 +411,20 @@ def test_a_changed_key_at_the_start_names_the_way_out() -> None:
     said = may_begin(Probed(Node("n1", "192.0.2.1"), "key-changed", "connect", detail="another key"), ())
     assert said is not None and said.result == "failed" and said.reason == "key-changed: another key"
     assert said.next_action.endswith("fleet node trust n1 --replace")
+
+
+def test_half_a_look_is_no_proof_that_the_node_moved(site: Site) -> None:
+    site.nodes("n1")
+    facts = site.fleet.facts("n1")
+    half = replace(facts, components={})
+    node = Node("n1", "192.0.2.1")
+    said = may_begin(
+        Probed(node, "partial", "done", half, detail="smi: did not end within 10 s"), {start_digest(facts)}
+    )
+    assert said is not None and said.result == "ambiguous" and said.reason == "partial: smi: did not end within 10 s"
+    whole = may_begin(Probed(node, "answered", "done", half), {start_digest(facts)})
+    assert whole is not None and whole.result == "stale"
+    assert may_begin(Probed(node, "partial", "done", facts), {start_digest(facts)}) is None
 
 
 # --- a budget that can never be met ---------------------------------------------------------------------------------

@@ -39,7 +39,11 @@ def test_a_plan_says_what_stands_between_its_waves(person: Person) -> None:
     text = person("plan", "br1", *options)
     assert "after each wave: 600 s of watching, then a look at it beside untouched nodes" in text
     assert "nodes begin only: Mon-Fri 22:00-06:00 Asia/Shanghai" in text and "must say yes after the canaries" in text
-    site: dict[str, Any] = {"FLEET_SOAK": "60", "FLEET_WINDOW": "22:00-06:00; Sun 00:00-23:00 UTC", "FLEET_APPROVE": "start"}
+    site: dict[str, Any] = {
+        "FLEET_SOAK": "60",
+        "FLEET_WINDOW": "22:00-06:00; Sun 00:00-23:00 UTC",
+        "FLEET_APPROVE": "start",
+    }
     policy = json.loads(person("plan", "br1", "-o", "json", **site))["policy"]
     assert policy["soak_s"] == 60 and policy["approve"] == ["start"]
     assert policy["windows"] == ["22:00-06:00", "Sun 00:00-23:00 UTC"]
