@@ -14,6 +14,7 @@ from fleet.core import errors
 
 if TYPE_CHECKING:
     from fleet.config import Settings
+    from fleet.core.estimate import Estimate
     from fleet.core.model import Group, Plan, Reason, Step
     from fleet.inventory import Inventory
 
@@ -114,6 +115,15 @@ def make_plan(
     return Planner(settings).plan(nodes, facts, policy, baselines, now(), strategy, inventory.nodes())
 
 
+def duration(inventory: Inventory, plan: Plan, parallel: int = 4) -> Estimate:
+    """How long the plan would take, from the steps of past rollouts."""
+    from fleet.inventory.forecast import Forecast
+    from fleet.inventory.rollouts import Rollouts
+
+    store = Rollouts(inventory.database)
+    return Forecast(store, parallel).of_plan(plan, store.clock())
+
+
 def _deliveries(texts: Sequence[str]) -> dict[str, str]:
     from fleet.core.model import component
 
@@ -141,8 +151,11 @@ def plan(ctx: click.Context, /, pick: Pick, output: str, **options: Any) -> int:
 
     with opened(ctx) as (settings, inventory):
         made = make_plan(settings, inventory, pick, **options)
+        takes = duration(inventory, made) if made.waves and output == "table" else None
     if output == "table":
         show(made, click.echo)
+        if takes is not None:
+            click.echo(f"time: {takes}")
     else:
         emit(document("Plan", planfile.dump(made)), output)
     return errors.REFUSED if made.refusals else errors.DONE

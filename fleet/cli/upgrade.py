@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleet.cli.output import document, emit, output_option, say
-from fleet.cli.plan import make_plan, planning, show
+from fleet.cli.plan import duration, make_plan, planning, show
 from fleet.cli.selection import Pick, confirm, now, opened, selecting
 from fleet.core import errors
 
@@ -52,6 +52,8 @@ def upgrade(ctx: click.Context, /, pick: Pick, parallel: int, yes: bool, output:
             row = store.unfinished(plan=plan.id)
             if row is None:
                 show(plan, say)
+                if plan.waves:
+                    say(f"time: {duration(inventory, plan, parallel)}")
                 if not plan.waves:
                     return _nothing(plan)
                 _fresh(settings, inventory, plan)
