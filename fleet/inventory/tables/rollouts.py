@@ -158,7 +158,7 @@ class ApprovalRow(SQLModel, table=True):
     who: str
     why: str
     at: str
-    stage: str = Field(sa_column=Column(String, nullable=False, server_default="start"))  # see core.rollout.STAGES
+    stage: str = Field(sa_column=Column(String, nullable=False, server_default="start"))  # see core.move.STAGES
 
 
 class NotificationRow(SQLModel, table=True):
