@@ -17,7 +17,7 @@ from fleet.core import errors
 
 @click.group()
 def rollout() -> None:
-    """Rollouts under way and past: list, show, steer."""
+    """Rollouts under way and past: list, show, watch, decide."""
 
 
 @rollout.command("list")

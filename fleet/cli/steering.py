@@ -10,6 +10,7 @@ import click
 from fleet.cli.output import document, emit, output_option, say
 from fleet.cli.selection import confirm, now, opened, operator
 from fleet.core import errors
+from fleet.core.move import STAGES
 
 if TYPE_CHECKING:
     from fleet.config import Settings
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from fleet.inventory.rollouts import Lease, Rollout, Rollouts
     from fleet.upgrade import Upgrade
 
-STAGES = ("start", "canary")
 _rollout = click.argument("rollout_id", metavar="ROLLOUT")
 _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 _parallel = click.option("--parallel", type=click.IntRange(1, 64), default=4, show_default=True,
