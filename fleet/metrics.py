@@ -103,7 +103,7 @@ class Metrics:
         state = Family("fleet_rollout_state", "gauge", "1 for the state that a rollout is in.")
         driven = Family("fleet_rollout_driven", "gauge", "1 while a process drives the rollout.")
         nodes = Family("fleet_rollout_nodes", "gauge", "Nodes of a rollout by state.")
-        failures = Family("fleet_rollout_failures", "gauge", "Nodes of a rollout that failed or are on the way back.")
+        failures = Family("fleet_rollout_failures", "gauge", "Nodes that failed, or go back because they did.")
         overdue = Family("fleet_rollout_overdue_nodes", "gauge", "Nodes past the limit of their state.")
         age = Family("fleet_rollout_state_age_seconds", "gauge", "How long a node has been in a state, at the most.")
         eta = Family("fleet_rollout_eta_seconds", "gauge", "Estimated seconds to the end, where durations are known.")

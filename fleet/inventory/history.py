@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Float, and_, case, cast, func, or_, select
+from sqlalchemy import Connection, Float, and_, case, cast, func, not_, or_, select
 
 from fleet.core.budget import FLEET, NOT_COUNTED
 from fleet.core.errors import NotFound
 from fleet.core.estimate import History, Tally
 from fleet.core.model import DOMAINS, Json
 from fleet.core.move import FINISHED
-from fleet.core.task import ENDS
+from fleet.core.task import ENDS, REVISIT, WITH
 from fleet.inventory.database import Database, chunks
 from fleet.inventory.tables import nodes as node_tables
 from fleet.inventory.tables import rollouts as tables
@@ -248,9 +248,12 @@ def states(database: Database, rollouts: Sequence[str]) -> dict[str, dict[str, t
 
 
 def failing(database: Database, rollouts: Sequence[str]) -> dict[str, int]:
-    """rollout -> nodes that failed, or are on the way back because they did."""
-    bad = or_(TASK.c.state.in_(("failed", "rolled-back")), and_(_BEGUN, TASK.c.direction != "forward"))
-    query = select(TASK.c.rollout, func.count()).where(TASK.c.rollout.in_(list(rollouts)), bad)
+    """rollout -> nodes that failed, or are on the way back because they did: those of `fleet.core.task.failing`."""
+    of = TASK.c
+    told = or_(*(of.reason.startswith(word, autoescape=True) for word in (REVISIT, WITH)), of.direction == "return")
+    back = or_(of.state == "rolled-back", and_(_BEGUN, of.direction != "forward"))
+    bad = or_(of.state == "failed", and_(not_(told), back))
+    query = select(of.rollout, func.count()).where(of.rollout.in_(list(rollouts)), bad)
     with database.reading() as connection:
         return {row[0]: int(row[1]) for row in connection.execute(query.group_by(TASK.c.rollout))}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from sqlalchemy import insert, text
@@ -11,6 +12,7 @@ from fleet.core.errors import FleetError
 from fleet.core.estimate import Spell, Tally
 from fleet.core.model import Accelerator, Facts, Group, Node, OsFacts, Plan, Step
 from fleet.core.plan import sealed
+from fleet.core.task import STATES, Direction, failing
 from fleet.inventory import Inventory, history
 from fleet.inventory.rollouts import Lease, Result, Rollouts
 
@@ -95,6 +97,23 @@ def test_steps_are_counted_by_result_and_duration(store: Rollouts) -> None:
     assert counts.results == {"done": 2, "failed": 1, "intent": 1}
     assert counts.ended == 3 and counts.seconds == pytest.approx(1e6 + 20.5)
     assert counts.buckets == (1, 1, 1, 2, 2, 2, 2, 2, 2, 2)
+
+
+@pytest.mark.parametrize("direction", get_args(Direction))
+def test_failures_are_those_that_the_core_counts(store: Rollouts, direction: Direction) -> None:
+    held = lease(store)
+    reasons = (
+        "validation: a chip is critical",
+        "revisit: jobs run",
+        "moves with n2: it failed",
+        "rolled back by the operator",
+    )
+    for state in STATES:
+        for cursor in (-1, 1):
+            for node, reason in zip(NAMES, reasons, strict=True):
+                put(store, held, node, state=state, direction=direction, cursor=cursor, reason=reason)
+            bad = sum(failing(stored.task) for stored in store.tasks("r-1").values())
+            assert history.failing(store.database, ["r-1"]).get("r-1", 0) == bad, (state, cursor)
 
 
 def test_states_failures_and_overdue_nodes(store: Rollouts) -> None:
