@@ -306,8 +306,9 @@ def outcome(store: Rollouts, row: Rollout) -> int:
     from fleet.core.task import waits_for_person
 
     tasks = [s.task for s in store.tasks(row.id).values()]
-    if row.state == "rolled-back":
-        return errors.DONE
+    if row.state == "rolled-back":  # held nodes were never begun; those that failed or were stale are not back
+        left = any(task.state == "failed" or task.reason.startswith("stale:") for task in tasks)
+        return errors.NODES_FAILED if left else errors.DONE
     codes = []
     if row.state in ("paused", "running"):
         codes.append(errors.PAUSED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from fleet.core.gate import Judgement
 from fleet.core.model import Plan
 from fleet.core.planfile import load
+from fleet.core.task import State
 from fleet.inventory import open_inventory
 from fleet.inventory.rollouts import Rollouts
 from tests.upgrade.person import Person
@@ -120,6 +122,24 @@ def test_rollback_with_nothing_to_take_back(person: Person) -> None:
     assert "rolled back by the operator" in store.tasks("r-1")["br1"].task.reason
     person("rollout", "rollback", "r-1", "-y")
     assert "has anything to go back from" in person.err
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "code"),
+    [
+        ("rolled-back", "rolled back by the operator", 0),
+        ("failed", "rolled back by the operator; the way back failed too: no package", 6),
+        ("held", "stale: the driver is another one", 6),
+    ],
+)
+def test_a_rollback_that_left_a_node_behind_is_no_success(person: Person, state: State, reason: str, code: int) -> None:
+    store, _ = begun(person)
+    lease = store.acquire("r-1", "me", 60, 0.0, lambda _: True)
+    task = replace(store.tasks("r-1")["br1"].task, state=state, reason=reason)
+    store.put(lease, [(task, None, None)])
+    store.set_state(lease, "rolled-back", "rolled back by the operator", "2031-05-01T09:00:00Z")
+    store.drop(lease)
+    person("rollout", "watch", "r-1", code=code)
 
 
 def test_kill_pauses_and_what_is_killed_can_be_aborted(person: Person) -> None:
