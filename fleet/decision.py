@@ -11,7 +11,7 @@ from dataclasses import replace
 from fleet.core.model import Json, Plan
 from fleet.core.nodeset import fold
 from fleet.core.plan import cell_of, same_tables
-from fleet.core.task import failing, reopened, retried, waits_for_person
+from fleet.core.task import failing, fell_short, reopened, retried
 from fleet.core.view import lost_early
 from fleet.core.waves import units
 from fleet.inventory.rollouts import Lease, Rollout
@@ -57,8 +57,7 @@ def retry(upgrade: Upgrade, rollout: str, lease: Lease, names: Iterable[str]) ->
     tasks = {name: stored.task for name, stored in upgrade.store.tasks(rollout).items()}
     together = {name: unit for unit in row.units for name in unit}
     wanted = {other for name in names for other in together.get(name, (name,)) if other in tasks}
-    bad = ("failed", "rolled-back", "held")
-    again = {name for name in wanted if tasks[name].state in bad and not waits_for_person(tasks[name])}
+    again = {name for name in wanted if fell_short(tasks[name])}
     now = upgrade.hands.clock()
     changed = {name: retried(task, now) if name in again else task for name, task in tasks.items()}
     plan = upgrade.plan(row.plan)

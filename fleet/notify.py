@@ -129,7 +129,9 @@ def _content(path: str, what: str) -> str:
             hint="mend its path, owner or mode",
         ) from error  # fmt: skip
     if not text:
-        raise BadInput(f"the file that {what} names is empty", where=path, slug="bad-notify-file")
+        raise BadInput(
+            f"the file that {what} names is empty", where=path, hint="it holds one line", slug="bad-notify-file"
+        )
     return text
 
 

@@ -303,7 +303,7 @@ def as_dict(row: Rollout, tasks: dict[str, Stored]) -> dict[str, Any]:
 
 def outcome(store: Rollouts, row: Rollout) -> int:
     """The exit status of a rollout at rest. A node that waits for a person has not failed."""
-    from fleet.core.task import waits_for_person
+    from fleet.core.task import fell_short
 
     tasks = [s.task for s in store.tasks(row.id).values()]
     if row.state == "rolled-back":  # held nodes were never begun; those that failed or were stale are not back
@@ -312,7 +312,7 @@ def outcome(store: Rollouts, row: Rollout) -> int:
     codes = []
     if row.state in ("paused", "running"):
         codes.append(errors.PAUSED)
-    if any(task.state in ("failed", "rolled-back", "held") and not waits_for_person(task) for task in tasks):
+    if any(fell_short(task) for task in tasks):
         codes.append(errors.NODES_FAILED)
     if row.state == "aborted":
         codes.append(errors.FAILED)

@@ -111,17 +111,14 @@ def retry(
     """
     from fleet import decision
     from fleet.core.nodeset import expand
-    from fleet.core.task import waits_for_person
+    from fleet.core.task import fell_short
     from fleet.inventory.rollouts import Rollouts
 
     with opened(ctx) as (settings, inventory):
         store = Rollouts(inventory.database)
         row = store.rollout(rollout_id)
         tasks = store.tasks(row.id)
-        names = expand(nodeset) if nodeset else [
-            name for name, s in tasks.items()
-            if s.task.state in ("failed", "rolled-back", "held") and not waits_for_person(s.task)
-        ]  # fmt: skip
+        names = expand(nodeset) if nodeset else [name for name, s in tasks.items() if fell_short(s.task)]
         for name in names:
             if name not in tasks:
                 raise errors.NotFound(

@@ -145,6 +145,6 @@ def ending(row: Rollout, tasks: dict[str, Any]) -> None:
     reason = f" ({row.reason})" if row.reason else ""
     say(f"rollout {row.id} is {row.state}: {summary(s.task for s in tasks.values())}{reason}")
     for name, stored in tasks.items():
-        if stored.task.state in ("failed", "rolled-back", "held"):
+        if stored.task.ended and stored.task.state != "done":
             nxt = f"; next: {stored.task.next_action}" if stored.task.next_action else ""
             say(f"  {name} {stored.task.state}: {stored.task.reason}{nxt}")

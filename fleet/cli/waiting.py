@@ -97,13 +97,15 @@ def as_dict(
     attempts: Sequence[Attempt] = (),
 ) -> dict[str, Any]:
     """The body of `kind: NodeWhy`. Pure: `at` and `clock` are this moment, as text and in seconds."""
+    from fleet.core.task import ENDS
+
     hold = node.hold
     held = hold is not None and (not hold.until or hold.until > at)
     part = None if found is None else _rollout(*found, driver, clock, attempts)
     waits, summary, action = False, "it waits for nothing", "nothing"
     if part is not None and not part["finished"]:
         state = part["state"]
-        ended = state in ("done", "failed", "rolled-back", "held")
+        ended = state in ENDS
         waits = not ended or state in ("failed", "held")
         summary = f"{state} in rollout {part['id']}, which is {part['rolloutState']}"
         summary += f": {part['reason']}" if part["reason"] else ""

@@ -126,6 +126,11 @@ def waits_for_person(task: NodeTask) -> bool:
     return task.state == "held" and task.reason.startswith(FOR_PERSON)
 
 
+def fell_short(task: NodeTask) -> bool:
+    """Whether its part is over without the new stack: it may be tried again."""
+    return task.ended and task.state != "done" and not waits_for_person(task)
+
+
 def overdue(task: NodeTask, now: float) -> bool:
     """Whether the node has been in its state for longer than the state's limit."""
     return bool(task.limit_s) and now - task.since > task.limit_s
