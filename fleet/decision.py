@@ -11,7 +11,7 @@ from dataclasses import replace
 from fleet.core.model import Json, Plan
 from fleet.core.nodeset import fold
 from fleet.core.plan import cell_of, same_tables
-from fleet.core.task import failing, fell_short, reopened, retried
+from fleet.core.task import STAYS, failing, fell_short, reopened, retried, returning
 from fleet.core.view import lost_early
 from fleet.core.waves import units
 from fleet.inventory.rollouts import Lease, Rollout
@@ -33,7 +33,10 @@ def start(upgrade: Upgrade, rollout: str, plan: Plan, command: str, matrix: str)
 
 
 def reopen(upgrade: Upgrade, rollout: str, lease: Lease) -> None:
-    """Go on. What failed is accepted, and what a gate asked about; nodes that waited for hands owe their step again."""
+    """Go on. What failed is accepted, and what a gate asked about; nodes that waited for hands owe their step again.
+
+    An abort or a rollback that was under way goes on as such.
+    """
     row = upgrade.store.rollout(rollout)
     plan, tasks = upgrade.plan(row.plan), upgrade.store.tasks(rollout)
     now = upgrade.hands.clock()
@@ -67,7 +70,8 @@ def retry(upgrade: Upgrade, rollout: str, lease: Lease, names: Iterable[str]) ->
         for wave in upgrade.store.waves(rollout)
         if cells & set(wave.gate)
     }
-    upgrade.store.reopen(lease, [changed[name] for name in sorted(again)], sum(map(failing, changed.values())), gates)
+    moved = [changed[name] for name in sorted(again)]
+    upgrade.store.reopen(lease, moved, sum(map(failing, changed.values())), gates, "")
     _told(upgrade, row, "retry", nodes=fold(again))
     return sorted(again)
 
@@ -75,8 +79,14 @@ def retry(upgrade: Upgrade, rollout: str, lease: Lease, names: Iterable[str]) ->
 def roll_back(upgrade: Upgrade, rollout: str, lease: Lease) -> None:
     """All back, by the way back that was planned with the rollout; also when it is over."""
     row = upgrade.store.rollout(rollout)
-    failures = sum(failing(stored.task) for stored in upgrade.store.tasks(rollout).values())
-    upgrade.store.reopen(lease, (), failures, {}, "rollback")
+    plan, now = upgrade.plan(row.plan), upgrade.hands.clock()
+    tasks = [stored.task for stored in upgrade.store.tasks(rollout).values()]
+    why = "rolled back by the operator"
+    again = {
+        t.node: returning(plan.groups[t.group], t, why, now) for t in tasks if t.ended and t.reason.startswith(STAYS)
+    }
+    failures = sum(failing(again.get(task.node, task)) for task in tasks)
+    upgrade.store.reopen(lease, again.values(), failures, {}, "rollback")
     _told(upgrade, row, "rollback")
 
 

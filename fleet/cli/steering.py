@@ -146,12 +146,14 @@ def rollback(ctx: click.Context, rollout_id: str, yes: bool, parallel: int, outp
     the rest is not touched. A node that somebody changed since is held as stale.
     """
     from fleet import decision
+    from fleet.core.task import STAYS
     from fleet.inventory.rollouts import Rollouts
 
     with opened(ctx) as (settings, inventory):
         store = Rollouts(inventory.database)
         row = store.rollout(rollout_id)
-        back = [name for name, s in store.tasks(row.id).items() if s.task.state == "done" or s.task.begun]
+        back = [name for name, s in store.tasks(row.id).items()
+                if s.task.state == "done" or s.task.begun or s.task.reason.startswith(STAYS)]  # fmt: skip
         if not back and row.finished:
             say(f"no node of rollout {row.id} has anything to go back from")
             return errors.DONE

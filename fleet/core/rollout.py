@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from fleet.core.gate import sample
 from fleet.core.move import FINISHED, Begin, Change, Do, Finish, Halt, Judge, Move, Snapshot, Wait
 from fleet.core.plan import SAFE_PHASES
-from fleet.core.task import REVISIT, Direction, NodeTask, path, waits_for_person
+from fleet.core.task import REVISIT, Direction, NodeTask, kept, path, waits_for_person
 from fleet.core.turning import condemned, obeyed, promoted, together, worn_out
 from fleet.core.view import View, failure_limit, lost_early, number
 
@@ -235,7 +235,8 @@ def _end(view: View) -> Move:
     if request == "abort":
         return Finish("aborted", "aborted by the operator")
     if request == "rollback":
-        stay = [task.node for task in view.tasks if task.state == "done"]
-        left = f"; {len(stay)} nodes have no way back, first {stay[0]}" if stay else ""
+        stay = [task for task in view.tasks if kept(task)]
+        why = f" ({stay[0].reason or 'there is no way back'})" if stay else ""
+        left = f"; {len(stay)} nodes have not gone back, first {stay[0].node}{why}" if stay else ""
         return Finish("rolled-back" if not stay else "failed", f"rolled back by the operator{left}")
     return Finish("done" if all(task.state == "done" for task in view.tasks) else "failed")

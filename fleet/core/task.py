@@ -34,6 +34,7 @@ FOR_PERSON = ("hands:", "ambiguous:", "scheduler:")  # why a held node keeps its
 BEFORE = "; before that: "
 REVISIT = "revisit:"
 WITH = "moves with "
+STAYS = "not taken back: "  # a node that was to go back and serves on with the new stack
 DECIDED = ("aborted by", "rolled back by", WITH)  # why a node turns that has done nothing wrong itself
 
 OWED: Mapping[str, State] = {
@@ -195,6 +196,19 @@ def returning(group: Group, task: NodeTask, reason: str, now: float) -> NodeTask
     )  # fmt: skip
 
 
+def staying(group: Group, task: NodeTask, reason: str, now: float) -> NodeTask:
+    """The node was to go back and does not: it returns to service as it is. Only where the way back was not begun."""
+    if task.cursor < 0:
+        return _fail(task, reason, task.owner, task.next_action, now)
+    return _at(group, replace(task, reason=reason), "leave", 0, now)
+
+
+def kept(task: NodeTask) -> bool:
+    """Whether its part is over and the node may still have the new stack, or parts of it."""
+    left_alone = task.direction == "leave" and not task.reason.startswith(STAYS)
+    return task.state == "done" or (task.state == "failed" and not left_alone)
+
+
 def held(task: NodeTask, reason: str, next_action: str, now: float, owner: str = "") -> NodeTask:
     """The node's part ends without anything being done to it, or it waits for a person."""
     limit = PERSON_S if reason.startswith(FOR_PERSON) else 0
@@ -306,8 +320,8 @@ def advance(group: Group, task: NodeTask, outcome: Outcome, now: float) -> NodeT
     if task.direction == "forward" and step.phase != "uncordon":
         return turn(group, task, outcome.reason, now, owner, nxt)
     if task.direction == "return" and step.phase in ("cordon", "drain"):  # nothing is touched: it serves as it is
-        left = replace(task, reason=f"{task.reason}; and {outcome.reason}", owner=owner or "operator", next_action=nxt)
-        return _at(group, left, "leave", 0, now)
+        left = replace(task, owner=owner or "operator", next_action=nxt)
+        return staying(group, left, f"{STAYS}{outcome.reason}; {task.reason}", now)
     if task.direction in ("back", "return"):
         return _fail(task, f"{task.reason}; the way back failed too: {outcome.reason}", owner, nxt, now)
     if task.direction == "leave":

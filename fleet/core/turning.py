@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from fleet.core.plan import SAFE_PHASES
 from fleet.core.task import (
     BEFORE,
     REVISIT,
+    STAYS,
     WITH,
     NodeTask,
     failing,
     held,
     path,
     returning,
+    staying,
     step_of,
     turn,
     waits_for_person,
@@ -101,6 +104,11 @@ def together(view: View) -> Iterator[NodeTask]:
     """When one of the nodes that move together turns, the others do."""
     for unit in view.snapshot.units:
         members = [view.by_node[name] for name in unit if name in view.by_node]
+        stays = next((m for m in members if m.reason.startswith(STAYS)), None)
+        if stays is not None:
+            why = f"{STAYS}{WITH}{stays.node}: {stays.reason.removeprefix(STAYS)}"
+            yield from (staying(view.plan.groups[m.group], m, why, view.now) for m in members if _could_stay(view, m))
+            continue
         first = next((m for m in members if _turned(view, m)), None)
         if first is None:
             continue
@@ -108,10 +116,18 @@ def together(view: View) -> Iterator[NodeTask]:
         later = first.reason.startswith(REVISIT)
         for task in members:
             group = view.plan.groups[task.group]
-            if task.state == "done" and first.direction == "return" and group.back is not None:
+            if task.state == "done" and first.direction in ("back", "return") and group.back is not None:
                 yield returning(group, task, why, view.now)
             elif task.direction == "forward" and not task.ended and (task.begun or not later):
                 yield turn(group, task, f"{REVISIT} {why}" if later else why, view.now, begun=bool(task.open))
+
+
+def _could_stay(view: View, task: NodeTask) -> bool:
+    """Whether the node is to go back, and nothing has been changed on it for that yet."""
+    if task.direction != "return" or (task.ended and not waits_for_person(task)):
+        return False
+    steps = path(view.plan.groups[task.group], "return")[: task.cursor + bool(task.open)]
+    return all(step.phase in SAFE_PHASES for step in steps)
 
 
 def _turned(view: View, task: NodeTask) -> bool:

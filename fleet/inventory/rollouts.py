@@ -286,9 +286,21 @@ class Rollouts:
     # --- what a person asks of a rollout --------------------------------------------------------------------------
 
     def request(self, rollout: str, what: Request) -> None:
-        """`pause`, `abort`, `rollback`, `kill`, or "" to go on; read at the next tick."""
+        """`pause`, `abort`, `rollback`, `kill`, or "" to go on; read at the next tick.
+
+        A pause lets nobody forget that nodes are to be taken back: an abort begins nothing anyway, and a rollback
+        stays one while it rests.
+        """
+        of = ROLLOUT.c
         with self.database.writing() as connection:
-            connection.execute(update(ROLLOUT).where(ROLLOUT.c.id == rollout).values(request=what))
+            asked = connection.execute(select(of.request).where(of.id == rollout).with_for_update()).scalar()
+            if what == "pause" and asked in ("abort", "rollback"):
+                values = {"state": "paused", "reason": "paused by the operator"}
+                running = (of.id == rollout, of.request == "rollback", of.state == "running")
+                if connection.execute(update(ROLLOUT).where(*running).values(**values)).rowcount:
+                    outbox.enqueue(connection, rollout, "rollout.paused", dict(values), time.time())
+                return
+            connection.execute(update(ROLLOUT).where(of.id == rollout).values(request=what))
 
     def reopen(
         self,
@@ -296,14 +308,19 @@ class Rollouts:
         tasks: Iterable[NodeTask],
         forgiven: int,
         gates: Mapping[int, Mapping[str, Judgement]],
-        request: Request = "",
+        request: Request | None = None,
     ) -> None:
         """A person says: go on, or back. These tasks, gates and forgiven failures hold from now on.
+
+        Without a `request` an abort or a rollback that was under way stays one.
 
         A rollout that was over owns its nodes again: Locked when one of them belongs to another by now.
         """
         with self._fenced(lease) as connection:
-            row = connection.execute(select(ROLLOUT.c.state).where(ROLLOUT.c.id == lease.name)).one()
+            query = select(ROLLOUT.c.state, ROLLOUT.c.request).where(ROLLOUT.c.id == lease.name)
+            row = connection.execute(query.with_for_update()).one()
+            if request is None:
+                request = row.request if row.request in ("abort", "rollback") else ""
             if row.state in FINISHED:
                 names = list(connection.execute(select(TASK.c.node).where(TASK.c.rollout == lease.name)).scalars())
                 _free(connection, names)
