@@ -1,8 +1,8 @@
 """Random kills over eight lab nodes: the command and controllers, alone or with their playbooks, over three rollouts.
 
 The first goes there and, since every node is made to fail its validation, back again; the second goes there; the third
-takes one node to an older driver. What was done is counted in the nodes, where each installation,
-removal, flash and boot writes a line of its own.
+takes one node to an older driver. What was done is counted in the nodes, where each installation, removal, flash and
+boot writes a line of its own; how many were out at once, from the stored attempts.
 """
 
 from __future__ import annotations
