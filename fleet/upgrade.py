@@ -11,56 +11,27 @@ from __future__ import annotations
 import contextlib
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from fleet import gate
 from fleet.aftermath import Running, anew, evidence_of, lifecycle, result_of
-from fleet.core.budget import Limit, Verdict, unavailable
+from fleet.core.budget import OUT_OF_SERVICE, Limit, Verdict
 from fleet.core.errors import FleetError
-from fleet.core.model import Facts, Json, Lifecycle, Node, Plan
+from fleet.core.model import Json, Node, Plan
 from fleet.core.move import Begin, Change, Do, Finish, Halt, Judge, Wait
 from fleet.core.plan import cell_of
 from fleet.core.rollout import next_moves
 from fleet.core.task import NodeTask, Outcome, State, advance, begin, waits_for_person
-from fleet.drain import Census
 from fleet.engine import Progress
 from fleet.evidence import EvidenceStore, Origin
 from fleet.inventory.rollouts import Fenced, Lease, Rollouts, Stored
+from fleet.places import Book, Places
 from fleet.snapshot import snapshot_of
 from fleet.step import Act, Cut, Did, Hands, Subject, do
 
 POLL_S = 5.0  # between two looks at something that takes its time: a drain, a full budget
-
-
-class Book(Protocol):
-    """What the loop needs of the inventory: see `fleet.inventory.Inventory`. Raises NotFound for unknown names."""
-
-    def nodes(self, names: Iterable[str] | None = None) -> list[Node]:
-        """The nodes of these names, or all."""
-        ...
-
-    def facts(self, names: Iterable[str] | None = None) -> dict[str, Facts]:
-        """node -> what it said last; of these names, or all."""
-        ...
-
-    def sick(self) -> set[str]:
-        """Names of the nodes with an accelerator that is critical or lost."""
-        ...
-
-    def record(self, facts: Iterable[Facts], raw: Mapping[str, bytes] | None = None) -> int:
-        """Store what nodes said, and raw outputs by digest."""
-        ...
-
-    def set_lifecycle(self, names: Iterable[str], state: Lifecycle) -> None:
-        """Set the lifecycle state of nodes."""
-        ...
-
-    def audit(self, who: str, what: str, at: str, detail: Mapping[str, Json] | None = None) -> None:
-        """Add a line to the audit log."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -108,7 +79,9 @@ class Upgrade:
         self._told: dict[str, str] = {}
         self._full: dict[str, float] = {}  # rollout -> no place is asked for before, unless one of its own comes free
         self._cut: dict[str, threading.Event] = {}  # rollout -> set when it is killed
+        self.places = Places(store, book, poll_s)
         self._gates: dict[str, tuple[Judge, Future[gate.Looked]]] = {}
+        self._unlooked: dict[str, float] = {}  # rollout -> its gate broke down, and is not looked at again before
 
     def close(self) -> None:
         """Wait for the steps under way. Their results are lost to the tables and found again by the next process."""
@@ -138,15 +111,17 @@ class Upgrade:
         self._later = {place: until for place, until in self._later.items() if until > now}
         held_up = {name for of, name in self._later if of == rollout}
         at_work = frozenset(held_up | {name for run in running for name in run.tasks})
-        snapshot = snapshot_of(self.store, row, plan, tasks, at_work, now, judging=rollout in self._gates)
-        moved = blocked = False
+        judging = rollout in self._gates or self._unlooked.get(rollout, 0.0) > now
+        snapshot = snapshot_of(self.store, row, plan, tasks, at_work, now, judging=judging)
+        moves = next_moves(snapshot, now)
+        changed = [move.task for move in moves if isinstance(move, Change)]
+        if changed:  # thousands at once, when a canary fails
+            self._put(rollout, lease, tasks, changed)
+        moved, blocked = bool(changed), False
         waits = ""
         todo: list[Do] = []
-        for move in next_moves(snapshot, now):
+        for move in moves:
             match move:
-                case Change(task):
-                    self._put(rollout, lease, tasks, [task])
-                    moved = True
                 case Begin() if self._full.get(rollout, 0.0) > now:
                     blocked = True
                 case Begin():
@@ -166,8 +141,8 @@ class Upgrade:
                 case Halt():
                     pass
                 case Finish(state, reason):
-                    self._finish(rollout, lease, state, reason)
-                    return Progress(resting=True)
+                    over = self._finish(rollout, lease, state, reason)
+                    return Progress(resting=over, wait_s=0.0 if over else self.poll_s)
         if row.state == "running" and waits != row.reason and (waits or moved or todo):
             self.store.set_reason(lease, waits)
         for move in todo:
@@ -197,33 +172,29 @@ class Upgrade:
         running: Sequence[Running],
     ) -> tuple[bool, bool]:
         """Claim places and begin the nodes that got one: (some began, some wait for a place)."""
-        inventory = {node.name: node for node in self.book.nodes()}
-        if self._on_hold(rollout, lease, tasks, inventory, move):
+        chunk = int(str(plan.policy.get("chunk", 16)))
+        at_work = sum(s.task.begun for s in tasks.values())
+        wanted = move.units[: max(1, self.parallel * chunk - at_work)]
+        fresh = self.places.nodes({name for unit in wanted for name in unit})
+        if self._on_hold(rollout, lease, tasks, fresh):
             return True, False
-        sick = self.book.facts(self.book.sick())  # of the others nothing is asked: a fleet has ten thousand nodes
-        claims, at = self.store.claims(), self.hands.now()
+        limits = {kind: Limit.parse(str(text)) for kind, text in _table(plan.policy.get("limits")).items()}
+        now = self.hands.clock()
         try:
-            drained = self._drained(inventory.values())
+            admitted, refused = self.places.claim(self.hands, lease, wanted, limits)
         except FleetError as error:  # no place is known to be free
             said = f"scheduler: {error.what}" + (f": {error.cause}" if error.cause else "")
             self._once(rollout, f"waiting: {said}")
             self.store.set_reason(lease, f"{said}; next: {error.hint}")
             self._full[rollout] = self.hands.clock() + self.poll_s
             return False, True
-        out = {name for name in drained if name not in claims}
-        out |= {n.name for n in inventory.values() if n.name not in claims and unavailable(n, sick.get(n.name), at)}
-        limits = {kind: Limit.parse(str(text)) for kind, text in _table(plan.policy.get("limits")).items()}
-        chunk = int(str(plan.policy.get("chunk", 16)))
-        at_work = sum(s.task.begun for s in tasks.values())
-        wanted = move.units[: max(1, self.parallel * chunk - at_work)]
-        now = self.hands.clock()
-        admitted, refused = self.store.claim(lease, wanted, limits, inventory, out, now)
         names = [name for unit in admitted for name in unit]
         if names:
             rows = []
             for name in names:
                 stored = tasks[name]
-                prior = anew(stored, inventory[name].lifecycle)
+                node = fresh[name]
+                prior = anew(stored, node.lifecycle if node is not None else "ready")
                 rows.append((begin(plan.groups[stored.task.group], stored.task, now), prior, None))
             self.store.set_wave(lease, min(tasks[name].task.wave for name in names), began=now)
             self.store.put(lease, rows)
@@ -234,22 +205,18 @@ class Upgrade:
         self._full[rollout] = now + self.poll_s if refused else 0.0
         return bool(names), bool(refused)
 
-    def _drained(self, nodes: Iterable[Node]) -> frozenset[str]:
-        """Nodes that serve nothing by the word of the scheduler, though no rollout has taken them out."""
-        drain = self.hands.drain
-        return frozenset(drain.away(list(nodes))) if isinstance(drain, Census) else frozenset()
-
     def _on_hold(
-        self, rollout: str, lease: Lease, tasks: Mapping[str, Stored], inventory: Mapping[str, Node], move: Begin
+        self, rollout: str, lease: Lease, tasks: Mapping[str, Stored], wanted: Mapping[str, Node | None]
     ) -> bool:
         """End the part of nodes that a person has put on hold, or taken away, since they were planned."""
         ended, now, at = [], self.hands.clock(), self.hands.now()
-        for name in [name for unit in move.units for name in unit]:
-            node = inventory.get(name)
-            if tasks[name].task.direction == "return":
-                continue  # a person or a gate has decided that it goes back
+        for name, node in wanted.items():
             if node is None:
                 reason = "removed: it is no longer in the inventory"
+            elif tasks[name].task.direction == "return":
+                continue  # a person or a gate has decided that it goes back
+            elif node.lifecycle == "retired":
+                reason = "retired: it is no longer in use"
             elif node.hold is not None and node.hold.in_force(at):
                 reason = f"hold: {node.hold.who}: {node.hold.why}"
             else:
@@ -275,7 +242,9 @@ class Upgrade:
         others = any(of != rollout for of in self.store.claims().values())
         if alone and refused and (never is not None or not others):
             reason, action = _no_place(never or next(iter(refused.values())), rollout)
-            self._state(rollout, lease, "paused", f"{reason}; {action}")
+            row, said = self.store.rollout(rollout), f"{reason}; {action}"
+            if (row.state, row.reason) != ("paused", said):  # an abort goes on asking
+                self._state(rollout, lease, "paused", said)
         elif refused:
             self._once(rollout, f"waiting: budget: {next(iter(refused.values())).reason}")
 
@@ -349,6 +318,15 @@ class Upgrade:
 
     def _passed(self, rollout: str, lease: Lease, move: Judge, future: Future[gate.Looked]) -> None:
         """Store what the gate came to."""
+        error = future.exception()
+        if error is not None:  # no verdict on any node: it is looked at again
+            why = f"gate: wave {move.wave + 1}: the look failed: {error!r}"
+            self._unlooked[rollout] = self.hands.clock() + self.poll_s
+            if self.store.rollout(rollout).reason != why:
+                self.note(rollout, "gate", {"wave": move.wave + 1, "error": _trace(error)})
+                self.store.set_reason(lease, why)
+            self._once(rollout, f"waiting: {why}")
+            return
         looked = future.result()
         with contextlib.suppress(FleetError):  # a node that was removed meanwhile
             self.book.record(looked.facts, looked.raw)
@@ -401,28 +379,44 @@ class Upgrade:
         for task in changed:
             self._say(rollout, task.node, tasks[task.node].task.state, task.state, "", "", task.reason)
 
-    def _settle(self, rollout: str, lease: Lease, tasks: Mapping[str, Stored]) -> None:
-        """What the end of a node entails: its lifecycle state, then its place in the budgets. Repeated until done."""
+    def _settle(self, rollout: str, lease: Lease, tasks: Mapping[str, Stored]) -> bool:
+        """What the end of a node entails: its lifecycle state, then its place in the budgets. Repeated until done.
+
+        The place of a node that stays out of service is kept until every census that may be used by anybody knows of
+        it. Whether there are such.
+        """
         ours = [name for name, of in self.store.claims().items() if of == rollout and name in tasks]
-        free = []
+        free, now, kept = [], self.hands.clock(), False
         for name in ours:
             stored = tasks[name]
             if stored.task.queued or (stored.task.ended and not waits_for_person(stored.task)):
+                state = lifecycle(stored)
                 with contextlib.suppress(FleetError):  # removed from the inventory
-                    self.book.set_lifecycle([name], lifecycle(stored))
+                    before = stored.prior.get("lifecycle")  # none yet where a process died before it began the node
+                    if before and self.book.nodes([name])[0].lifecycle in ("maintenance", before):
+                        self.book.set_lifecycle([name], state)  # else a person has set another one since
+                if state in OUT_OF_SERVICE and 0 <= now - stored.task.since < 1.5 * self.poll_s:
+                    kept = True
+                    continue
                 free.append(name)
+                if stored.task.state == "done":
+                    self.places.serves(name)
         if free:
             self._full[rollout] = 0.0
             self.store.release(lease, free)
             for number in {tasks[name].task.wave for name in free}:
                 if all(s.task.ended for s in tasks.values() if s.task.wave == number):
-                    self.store.set_wave(lease, number, ended=self.hands.clock())
+                    self.store.set_wave(lease, number, ended=now)
+        return kept
 
-    def _finish(self, rollout: str, lease: Lease, state: str, reason: str) -> None:
+    def _finish(self, rollout: str, lease: Lease, state: str, reason: str) -> bool:
+        """End the rollout; False when it must wait a moment, see `_settle`."""
         tasks = self.store.tasks(rollout)
-        self._settle(rollout, lease, tasks)
+        if self._settle(rollout, lease, tasks):
+            return False
         self.store.release(lease, list(tasks))
         self._state(rollout, lease, state, reason)
+        return True
 
     def _state(self, rollout: str, lease: Lease, state: str, reason: str) -> None:
         at = self.hands.now()
@@ -462,4 +456,4 @@ def _table(value: Json) -> Mapping[str, Json]:
     return value if isinstance(value, dict) else {}
 
 
-__all__ = ["Book", "Fenced", "Transition", "Upgrade"]
+__all__ = ["Fenced", "Transition", "Upgrade"]
