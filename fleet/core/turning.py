@@ -93,9 +93,9 @@ def _bad_cells(view: View) -> dict[str, tuple[str, str]]:
             counts = wave > 0 or view.canaries_count
             if lost_early(wave, said) and counts and not said.accepted:
                 found.setdefault(cell, (f"gate: wave {wave + 1}: {said.reason}", f"wave {wave + 1}"))
-    if view.stopped():
+    if view.canaries_count and view.stopped() and view.current() <= EARLY:
         for task in failed:
-            if task.wave <= EARLY and view.current() <= EARLY and view.canaries_count:
+            if task.wave <= EARLY:
                 found.setdefault(view.cell(task), ("", task.node))
     return found
 

@@ -14,7 +14,8 @@ from fleet.core.move import FINISHED, Begin, Change, Do, Finish, Halt, Judge, Sn
 from fleet.core.plan import SAFE_PHASES, sealed
 from fleet.core.rollout import next_moves
 from fleet.core.task import NodeTask, Outcome, advance, begin, failing, path, reopened, waits_for_person
-from fleet.core.view import failure_limit, lost_early
+from fleet.core.turning import condemned
+from fleet.core.view import View, failure_limit, lost_early
 
 UP, DOWN = (VersionChange("driver", "1", "2"),), (VersionChange("driver", "2", "1"),)
 THERE = (
@@ -188,3 +189,22 @@ def test_it_always_comes_to_rest(data: st.DataObject, made: tuple[Plan, tuple[tu
         assert {task.state for task in tasks} == {"done"}
     if run.snapshot.state == "rolled-back":
         assert "done" not in {task.state for task in tasks}
+
+
+def test_thousands_of_failures_are_looked_through_once() -> None:
+    names = tuple(f"n{i}" for i in range(300))
+    group = Group(names, "acme", "A", {"driver": "1"}, {"driver": "2"}, (THERE,), (BACK,))
+    made = sealed(Plan("", (group,), (names[:1], names[1:]), {}, dict.fromkeys(names, ""), "m", {}))
+    tasks = [NodeTask(name, 0, min(number, 1)) for number, name in enumerate(names)]
+    failed = [replace(task, state="failed", cursor=5) if task.wave else task for task in tasks]
+
+    class Counting(View):
+        looks = 0
+
+        def current(self) -> int:
+            self.looks += 1
+            return super().current()
+
+    view = Counting(Snapshot(made, "running", tuple(failed)), 0.0)
+    assert list(condemned(view)) == [] and view.stopped()
+    assert view.looks <= 1
