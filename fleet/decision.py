@@ -5,13 +5,13 @@ Each is one transaction under the lease and a line in the audit log; the loop of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from fleet.core.model import Json, Plan
 from fleet.core.nodeset import fold
 from fleet.core.plan import cell_of, same_tables
-from fleet.core.task import STAYS, failing, fell_short, reopened, retried, returning
+from fleet.core.task import STAYS, NodeTask, failing, fell_short, reopened, retried, returning
 from fleet.core.view import lost_early
 from fleet.core.waves import units
 from fleet.inventory.rollouts import Lease, Rollout
@@ -58,9 +58,7 @@ def retry(upgrade: Upgrade, rollout: str, lease: Lease, names: Iterable[str]) ->
     """
     row = upgrade.store.rollout(rollout)
     tasks = {name: stored.task for name, stored in upgrade.store.tasks(rollout).items()}
-    together = {name: unit for unit in row.units for name in unit}
-    wanted = {other for name in names for other in together.get(name, (name,)) if other in tasks}
-    again = {name for name in wanted if fell_short(tasks[name])}
+    again = triable(row, tasks, names)
     now = upgrade.hands.clock()
     changed = {name: retried(task, now) if name in again else task for name, task in tasks.items()}
     plan = upgrade.plan(row.plan)
@@ -74,6 +72,13 @@ def retry(upgrade: Upgrade, rollout: str, lease: Lease, names: Iterable[str]) ->
     upgrade.store.reopen(lease, moved, sum(map(failing, changed.values())), gates, "")
     _told(upgrade, row, "retry", nodes=fold(again))
     return sorted(again)
+
+
+def triable(row: Rollout, tasks: Mapping[str, NodeTask], names: Iterable[str]) -> set[str]:
+    """Those of the names, and of what moves together with them, whose part ended without the new stack."""
+    together = {name: unit for unit in row.units for name in unit}
+    wanted = {other for name in names for other in together.get(name, (name,)) if other in tasks}
+    return {name for name in wanted if fell_short(tasks[name])}
 
 
 def roll_back(upgrade: Upgrade, rollout: str, lease: Lease) -> None:

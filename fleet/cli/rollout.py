@@ -79,7 +79,7 @@ def show(ctx: click.Context, rollout_id: str, steps: str | None, output: str) ->
         waves, approvals = store.waves(row.id), store.approvals(row.plan)
     if steps and steps not in tasks:
         raise errors.NotFound(
-            f"node {steps!r} is not in rollout {row.id}", hint=f"fleet rollout show {row.id}", slug="unknown-node"
+            f"node {steps!r} is not in rollout {row.id}", hint=f"fleet rollout show {row.id}", slug="not-in-rollout"
         )
     if output != "table":
         body = {**as_dict(row, tasks), "eta": left.as_dict()}

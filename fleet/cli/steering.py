@@ -111,20 +111,20 @@ def retry(
     """
     from fleet import decision
     from fleet.core.nodeset import expand
-    from fleet.core.task import fell_short
     from fleet.inventory.rollouts import Rollouts
 
     with opened(ctx) as (settings, inventory):
         store = Rollouts(inventory.database)
         row = store.rollout(rollout_id)
-        tasks = store.tasks(row.id)
-        names = expand(nodeset) if nodeset else [name for name, s in tasks.items() if fell_short(s.task)]
-        for name in names:
+        tasks = {name: stored.task for name, stored in store.tasks(row.id).items()}
+        meant = expand(nodeset) if nodeset else list(tasks)
+        for name in meant:
             if name not in tasks:
                 raise errors.NotFound(
                     f"node {name!r} is not in rollout {row.id}", hint=f"fleet rollout show {row.id}",
-                    slug="unknown-node",
+                    slug="not-in-rollout",
                 )  # fmt: skip
+        names = sorted(decision.triable(row, tasks, meant))
         if not names:
             say(f"no node of rollout {row.id} is to be tried again")
             return errors.DONE

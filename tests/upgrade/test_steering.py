@@ -106,13 +106,24 @@ def test_retry_of_a_rollout_that_is_over(person: Person) -> None:
     person("rollout", "resume", "r-1", code=6)
     assert store.tasks("r-1")["br1"].task.state == "failed"
     person("rollout", "retry", "r-1", "br2", "-y", code=2)
-    assert "unknown-node" in person.err
+    assert "not-in-rollout" in person.err
     person("rollout", "retry", "r-1", code=2)
     assert "confirmation-needed" in person.err
     person("rollout", "retry", "r-1", "br[1-1]", "-y", code=6)
     assert {a.attempt for a in store.attempts("r-1")} == {1, 2}
     shown = person.document("Rollout", "rollout", "show", "r-1")
     assert shown["state"] == "failed" and len(shown["steps"]) == 2
+
+
+def test_a_retry_of_nodes_that_are_done_changes_nothing(person: Person) -> None:
+    store, _ = begun(person)
+    lease = store.acquire("r-1", "me", 60, 0.0, lambda _: True)
+    store.put(lease, [(replace(store.tasks("r-1")["br1"].task, state="done"), None, None)])
+    store.set_state(lease, "aborted", "aborted by the operator", "2031-05-01T09:00:00Z")
+    store.drop(lease)
+    before = store.rollout("r-1")
+    person("rollout", "retry", "r-1", "br1", "-y")
+    assert "no node of rollout r-1 is to be tried again" in person.err and store.rollout("r-1") == before
 
 
 def test_rollback_with_nothing_to_take_back(person: Person) -> None:
