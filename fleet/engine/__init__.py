@@ -16,7 +16,7 @@ from fleet.inventory.rollouts import Lease
 PROTOCOL = "2"
 """Raised by hand when processes of two versions of this program could not drive the same rollouts side by side."""
 
-Signal = Literal["pause", "resume", "abort"]
+Signal = Literal["pause", "resume", "abort", "rollback", "kill"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Engine(Protocol):
         ...
 
     def signal(self, rollout: str, signal: Signal) -> None:
-        """Tell a rollout to pause, resume or abort; it is obeyed at the next safe point, whoever drives it."""
+        """Ask something of a rollout; whoever drives it obeys: at the next safe point, and to `kill` at once."""
         ...
 
     def cancel(self, rollout: str) -> None:
