@@ -17,7 +17,7 @@ def snapshot_of(
     """The rollout at `now`. `busy` nodes have a step under way here; `judging` = a gate is being looked at."""
     said = store.approvals(plan.id) if plan.policy.get("approve") else []
     last = {approval.stage: approval for approval in said}
-    no = next((a for a in last.values() if a.verdict != "yes"), None)
+    no = next((a for a in last.values() if a.refusal), None)
     return Snapshot(
         plan=plan,
         state=row.state,
@@ -28,8 +28,8 @@ def snapshot_of(
         units=row.units,
         gates={wave.number: wave.gate for wave in store.waves(row.id) if wave.gate},
         judging=judging,
-        approved=frozenset(stage for stage, a in last.items() if a.verdict == "yes"),
-        refused=f"{no.who} said no: {no.why}" if no is not None else "",
+        approved=frozenset(stage for stage, a in last.items() if not a.refusal),
+        refused=no.refusal if no is not None else "",
         shut=_shut(plan, now),
     )
 

@@ -76,6 +76,11 @@ class Approval:
     why: str
     at: str
 
+    @property
+    def refusal(self) -> str:
+        """Who said no and why, "" for a yes."""
+        return "" if self.verdict == "yes" else f"{self.who} said no: {self.why}"
+
 
 @dataclass(frozen=True)
 class Attempt:

@@ -334,7 +334,7 @@ class Rollouts:
             outbox.enqueue(connection, lease.name, "rollout.resumed", {"request": request}, time.time())
 
     def approve(self, said: Approval) -> None:
-        """Note a person's yes or no. A rollout of that plan that waits for it goes on with the next look."""
+        """Note a person's yes or no. A rollout of that plan that waits for it goes on, or stays paused for a no."""
         row = {
             "plan": said.plan, "stage": said.stage, "verdict": said.verdict, "who": said.who, "why": said.why,
             "at": said.at,
@@ -342,7 +342,8 @@ class Rollouts:
         waits = (ROLLOUT.c.plan == said.plan, ROLLOUT.c.state == "paused", ROLLOUT.c.reason.startswith("approval:"))
         with self.database.writing() as connection:
             connection.execute(insert(APPROVAL), [row])
-            connection.execute(update(ROLLOUT).where(*waits).values(state="running", reason=""))
+            then = {"reason": f"approval: {said.refusal}"} if said.refusal else {"state": "running", "reason": ""}
+            connection.execute(update(ROLLOUT).where(*waits).values(**then))
 
     # --- budgets --------------------------------------------------------------------------------------------------
 

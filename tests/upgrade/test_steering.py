@@ -79,6 +79,8 @@ def test_an_approval_is_for_one_plan_and_by_somebody_else(person: Person) -> Non
     assert "other-plan" in person.err and store.approvals(made.id) == []
     person("rollout", "reject", "r-1", code=2, FLEET_OPERATOR="wang")
     person("rollout", "reject", "r-1", "--why", "wrong night", FLEET_OPERATOR="wang")
+    row = store.rollout("r-1")
+    assert (row.state, row.reason) == ("paused", "approval: wang said no: wrong night")
     person("rollout", "resume", "r-1", code=8)
     assert store.rollout("r-1").reason == "approval: wang said no: wrong night"
     person("rollout", "approve", "r-1", code=2, FLEET_OPERATOR="wang")
