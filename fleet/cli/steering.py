@@ -208,6 +208,9 @@ def kill(ctx: click.Context, rollout_id: str, yes: bool, output: str) -> int:
         row = store.rollout(rollout_id)
         unfinished(row)
         begun = [name for name, s in store.tasks(row.id).items() if s.task.begun]
+        if not begun and row.state == "paused":  # nobody would read the request before a resume, which is no kill
+            say(f"nothing of rollout {row.id} is under way: it stays paused")
+            return errors.PAUSED
         confirm(begun or [row.id], max(2, len(inventory.nodes())), "kill in the middle of a step", yes)
         store.request(row.id, "kill")
         inventory.audit(operator(settings), "rollout kill", now(), {"rollout": row.id, "plan": row.plan})

@@ -160,6 +160,8 @@ def test_kill_pauses_and_what_is_killed_can_be_aborted(person: Person) -> None:
     person("rollout", "kill", "r-1", code=2)
     person("rollout", "kill", "r-1", "-y", code=8)
     assert store.rollout("r-1").state == "paused" and "killed by the operator" in store.rollout("r-1").reason
+    person("rollout", "kill", "r-1", "-y", code=8)
+    assert "nothing of rollout r-1 is under way" in person.err
     person("rollout", "abort", "r-1", "-y", code=1)
     assert store.rollout("r-1").state == "aborted"
 
