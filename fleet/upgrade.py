@@ -23,7 +23,7 @@ from fleet.core.model import Json, Node, Plan
 from fleet.core.move import Begin, Change, Do, Finish, Halt, Judge, Wait
 from fleet.core.plan import cell_of
 from fleet.core.rollout import next_moves
-from fleet.core.task import NodeTask, Outcome, State, advance, begin, waits_for_person
+from fleet.core.task import NO_PLACE, NodeTask, Outcome, State, advance, begin, no_place, waits_for_person
 from fleet.engine import Progress
 from fleet.evidence import EvidenceStore, Origin
 from fleet.inventory.rollouts import Fenced, Lease, Rollouts, Stored
@@ -234,8 +234,9 @@ class Upgrade:
         changed = []
         for name, verdict in refused.items():
             reason, action = _no_place(verdict, rollout)
-            if tasks[name].task.reason != reason:
-                changed.append(replace(tasks[name].task, reason=reason, next_action=action if verdict.never else ""))
+            task = no_place(tasks[name].task, reason, action if verdict.never else "")
+            if task.reason != tasks[name].task.reason:
+                changed.append(task)
         if changed:
             self.store.put(lease, [(task, None, None) for task in changed])
         never = next((v for v in refused.values() if v.never), None)
@@ -443,8 +444,8 @@ def _no_place(verdict: Verdict, rollout: str) -> tuple[str, str]:
     """Why nodes got no place, and what a person may do about it."""
     if verdict.never:
         action = f"fleet rollout abort {rollout}, then fleet upgrade with a larger --max-unavailable"
-        return f"budget: impossible: {verdict.reason}", action
-    return f"budget: {verdict.reason}", f"bring nodes back into service, then fleet rollout resume {rollout}"
+        return f"{NO_PLACE} impossible: {verdict.reason}", action
+    return f"{NO_PLACE} {verdict.reason}", f"bring nodes back into service, then fleet rollout resume {rollout}"
 
 
 def _trace(error: BaseException) -> str:

@@ -34,6 +34,7 @@ FOR_PERSON = ("hands:", "ambiguous:", "scheduler:")  # why a held node keeps its
 BEFORE = "; before that: "
 REVISIT = "revisit:"
 WITH = "moves with "
+NO_PLACE = "budget:"
 STAYS = "not taken back: "  # a node that was to go back and serves on with the new stack
 DECIDED = ("aborted by", "rolled back by", WITH)  # why a node turns that has done nothing wrong itself
 
@@ -170,7 +171,20 @@ def _at(group: Group, task: NodeTask, direction: Direction, cursor: int, now: fl
 def begin(group: Group, task: NodeTask, now: float) -> NodeTask:
     """The node's first step is owed."""
     begun = _at(group, task, task.direction, 0, now)
-    return begun if task.direction == "return" else replace(begun, reason="", owner="", next_action="")
+    if task.direction == "return":
+        return replace(begun, reason=why_back(task), next_action="")
+    return replace(begun, reason="", owner="", next_action="")
+
+
+def why_back(task: NodeTask) -> str:
+    """Why a node goes back, though it may wait for a place just now."""
+    return task.reason.partition(BEFORE)[2] if task.reason.startswith(NO_PLACE) else task.reason
+
+
+def no_place(task: NodeTask, reason: str, next_action: str) -> NodeTask:
+    """The node waits for a place in a budget, which `reason` says. One that goes back keeps its own reason too."""
+    back = f"{BEFORE}{why_back(task)}" if task.direction == "return" else ""
+    return replace(task, reason=f"{reason}{back}", next_action=next_action)
 
 
 def queued_again(task: NodeTask, now: float) -> NodeTask:
@@ -212,6 +226,11 @@ def kept(task: NodeTask) -> bool:
 def held(task: NodeTask, reason: str, next_action: str, now: float, owner: str = "") -> NodeTask:
     """The node's part ends without anything being done to it, or it waits for a person."""
     limit = PERSON_S if reason.startswith(FOR_PERSON) else 0
+    if task.queued and task.direction == "forward" and task.attempt > 1 and not task.revisits:
+        reason, next_action = (
+            f"{reason}; it stands as its last try left it",
+            f"look at {task.node}: fleet probe {task.node}",
+        )
     return replace(
         task, state="held", since=now, limit_s=limit, reason=reason, owner=owner or "operator", next_action=next_action,
     )  # fmt: skip
@@ -266,7 +285,7 @@ def turn(
     return _at(group, named, "back", _way_back(group, task.cursor), now)
 
 
-def _asked(task: NodeTask, reason: str) -> str:
+def asked(task: NodeTask, reason: str) -> str:
     """Why a person is asked; and, on the way back, why the node turned: that stays its reason in the end."""
     return reason if task.direction == "forward" else f"{reason}{BEFORE}{task.reason}"
 
@@ -290,12 +309,12 @@ def advance(group: Group, task: NodeTask, outcome: Outcome, now: float) -> NodeT
                 held(task, f"stale: {outcome.reason}", nxt or f"fleet plan {task.node}", now, "operator"), open=""
             )
         case "hands":
-            return held(task, _asked(task, f"hands: {outcome.reason}"), nxt, now, owner)
+            return held(task, asked(task, f"hands: {outcome.reason}"), nxt, now, owner)
         case "waiting" if outcome.outage and step.limit_s and now - task.since > step.limit_s:
             return replace(
                 held(
                     task,
-                    _asked(task, f"scheduler: {outcome.reason}"),
+                    asked(task, f"scheduler: {outcome.reason}"),
                     nxt or "mend it, then fleet rollout resume",
                     now,
                     owner,
@@ -312,7 +331,7 @@ def advance(group: Group, task: NodeTask, outcome: Outcome, now: float) -> NodeT
             if step.effect == "one_way":
                 action = nxt or f"look at {task.node}, then fleet rollout resume"
                 return replace(
-                    held(task, _asked(task, f"ambiguous: {outcome.reason}"), action, now, owner), open="ambiguous"
+                    held(task, asked(task, f"ambiguous: {outcome.reason}"), action, now, owner), open="ambiguous"
                 )
             if task.tries + 1 < TRIES:
                 return replace(task, open="ambiguous", tries=task.tries + 1, reason=_because(task, outcome))

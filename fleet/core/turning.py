@@ -15,6 +15,7 @@ from fleet.core.task import (
     STAYS,
     WITH,
     NodeTask,
+    asked,
     failing,
     held,
     path,
@@ -23,6 +24,7 @@ from fleet.core.task import (
     step_of,
     turn,
     waits_for_person,
+    why_back,
 )
 from fleet.core.view import EARLY, View, lost_early, number
 
@@ -36,7 +38,7 @@ def obeyed(view: View) -> Iterator[NodeTask]:
         for task in view.tasks:
             if task.begun:
                 nxt = "fleet rollout resume takes it up where it stands, fleet rollout abort takes it back"
-                cut = held(task, f"ambiguous: killed while {task.state}", nxt, view.now)
+                cut = held(task, asked(task, f"ambiguous: killed while {task.state}"), nxt, view.now)
                 yield replace(cut, open="intent")
     if request not in ("abort", "rollback"):
         return
@@ -48,8 +50,17 @@ def obeyed(view: View) -> Iterator[NodeTask]:
             yield _given_up(view, task, why)
         elif task.state == "done" and request == "rollback" and group.back is not None:
             yield returning(group, task, why, view.now)
+        elif request == "abort" and task.queued and task.direction == "return":
+            if not any(mate.begun for mate in _mates(view, task)):
+                yield staying(group, task, f"{STAYS}{why}; {why_back(task)}", view.now)
         elif not task.ended and task.direction == "forward" and (step is None or step.phase != "uncordon"):
             yield turn(group, task, why, view.now, begun=bool(task.open))
+
+
+def _mates(view: View, task: NodeTask) -> Iterator[NodeTask]:
+    """The nodes that move together with this one, itself too."""
+    unit = next((unit for unit in view.snapshot.units if task.node in unit), (task.node,))
+    return (view.by_node[name] for name in unit if name in view.by_node)
 
 
 def _given_up(view: View, task: NodeTask, why: str) -> NodeTask:

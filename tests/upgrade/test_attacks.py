@@ -170,7 +170,7 @@ def test_a_death_between_the_claim_and_the_beginning_changes_no_lifecycle(site: 
     assert "n5" not in site.store.claims()
 
 
-def test_an_abort_that_cannot_return_a_node_says_so_once(site: Site) -> None:
+def test_an_abort_ends_although_a_node_got_no_place_to_go_back(site: Site) -> None:
     nodes = site.nodes(*[f"n{i:02}" for i in range(20)])
     made = site.start(nodes, limits={"fleet": "1"})
     lease = lease_of(site)
@@ -183,16 +183,33 @@ def test_an_abort_that_cannot_return_a_node_says_so_once(site: Site) -> None:
         site.fleet.clock += 10
         site.upgrade.tick("r-1", lease, False)
     site.store.request("r-1", "abort")
+    row = site.store.rollout("r-1")
+    assert row.state == "paused" and row.reason.startswith("budget:")
     before = len(list(site.evidence.records("r-1")))
     for _ in range(50):
         site.fleet.clock += 10
-        progress = site.upgrade.tick("r-1", lease, False)
-    assert len(list(site.evidence.records("r-1"))) <= before + 2, (site.states(), site.store.rollout("r-1"))
-    assert not progress.resting or site.store.rollout("r-1").state == "aborted"
-    assert "budget" in site.store.rollout("r-1").reason
-    site.inventory.set_lifecycle(["n19"], "in-service")
-    drive(site)
+        site.upgrade.tick("r-1", lease, False)
+    assert len(list(site.evidence.records("r-1"))) <= before + 1
     assert site.store.rollout("r-1").state == "aborted"
+    assert reasons(site)["n00"] == "not taken back: aborted by the operator; rolled back by the operator"
+    site.inventory.set_lifecycle(["n19"], "in-service")
+    back(site)
+    drive(site)
+    assert site.store.rollout("r-1").state == "rolled-back" and site.states()["n00"] == "rolled-back"
+
+
+def test_a_broken_node_that_was_to_be_tried_again_is_not_said_to_be_untouched(site: Site) -> None:
+    site.start(site.nodes("n0"), limits={"fleet": "1"})
+    fault(site, "n0", "dead-after-reboot")
+    site.engine.submit("r-1")
+    assert site.states() == {"n0": "failed"}
+    decision.retry(site.upgrade, "r-1", lease_of(site), ["n0"])
+    site.store.request("r-1", "abort")
+    drive(site)
+    task = site.store.tasks("r-1")["n0"].task
+    assert task.reason == "aborted by the operator; it stands as its last try left it"
+    assert task.next_action == "look at n0: fleet probe n0"
+    assert site.inventory.nodes()[0].lifecycle == "broken"
 
 
 def test_a_whole_cell_on_hold_ends(site: Site) -> None:
@@ -270,3 +287,29 @@ def test_resume_accepts_and_retry_leaves_no_failure_counted(site: Site) -> None:
     drive(site)
     assert set(site.states().values()) == {"done"}
     assert not any(failing(s.task) for s in site.store.tasks("r-1").values())
+
+
+def test_nodes_that_went_back_say_why_and_not_what_they_waited_for(site: Site) -> None:
+    site.start(site.nodes(*TEN), limits={"fleet": "2"})
+    site.engine.submit("r-1")
+    back(site)
+    seen: set[str] = set()
+    drive(site, lambda: seen.update(reasons(site).values()))
+    assert set(reasons(site).values()) == {"rolled back by the operator"}
+    assert any(text.startswith("budget: fleet: 2 of") and text.endswith("rolled back by the operator") for text in seen)
+
+
+def test_a_node_that_was_killed_on_its_way_back_still_says_why_it_turned(site: Site) -> None:
+    site.start(site.nodes(*TEN), gate=False)
+    site.engine.submit("r-1")
+    back(site)
+
+    def kill() -> None:
+        if site.states()["n0"] == "rebooting" and site.store.rollout("r-1").request == "rollback":
+            site.store.request("r-1", "kill")
+
+    drive(site, kill)
+    assert reasons(site)["n0"] == "ambiguous: killed while rebooting; before that: rolled back by the operator"
+    site.go_on()
+    assert set(reasons(site).values()) == {"rolled back by the operator"}
+    assert set(site.states().values()) == {"rolled-back"}
