@@ -13,13 +13,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from fleet import decision
 from fleet.cli.following import follow, hand_over, host_of
 from fleet.controller import Controller, Living, Workshop, living, same_protocol, seated
 from fleet.core.errors import FleetError, Interrupted, Locked
@@ -27,8 +28,11 @@ from fleet.core.model import Plan
 from fleet.core.plan import sealed
 from fleet.engine import Progress, Tick
 from fleet.engine.leases import LeaseEngine
+from fleet.evidence import EvidenceStore
 from fleet.inventory import open_inventory
 from fleet.inventory.rollouts import Approval, Lease, Rollouts
+from fleet.lab.simulated import hands
+from fleet.upgrade import Upgrade
 from tests.engine.contract import sqlite_url
 from tests.engine.hosted import ROOT, Hosted, Making, until
 from tests.postgresql import Server
@@ -396,3 +400,35 @@ def test_the_command_runs_until_it_is_told_to_stop(tmp_path: Path) -> None:
         service.kill()
         service.communicate()
     assert run("controller", "list", "-o", "name").stdout == ""
+
+
+@pytest.mark.parametrize("engine", ["dbos", "leases"])
+def test_a_rollout_that_was_over_is_taken_up_when_a_person_reopens_it(making: Making, engine: str) -> None:
+    """By the controller that carried it out, still alive; and once more by one that is killed on the way."""
+    host = making(engine, "sqlite")
+    host.begin(NAMES)
+    other = host.begin(["m0"], "r-2", approve=("start",))
+    first = host.controller("c1")
+    until(lambda: host.store.rollout("r-1").state == "done")
+    upgrade = Upgrade(host.store, host.inventory, hands(host.fleet), EvidenceStore(host.folder / "evidence"))
+
+    def decided(what: Callable[[Upgrade, str, Lease], object]) -> None:
+        until(lambda: not host.store.leases()["r-1"].owner)
+        lease = host.store.acquire("r-1", "a person", 30.0, host.store.clock(), lambda _: False)
+        what(upgrade, "r-1", lease)
+        host.store.drop(lease)
+
+    decided(decision.roll_back)
+    until(lambda: host.store.rollout("r-1").state == "rolled-back")
+    first.send_signal(signal.SIGKILL)
+    host.ended(first)
+    decided(lambda upgrade, rollout, lease: decision.retry(upgrade, rollout, lease, NAMES))
+    killed(host, "c1", "install-after", "1")
+    host.store.approve(Approval(other.id, "start", "yes", "li", "", NOW))
+    status, said = host.ended(host.controller("c1"))
+    upgrade.close()
+    assert status == 0, said
+    assert {row.id: row.state for row in host.store.rollouts()} == {"r-1": "done", "r-2": "done"}
+    for name in NAMES:
+        state = host.fleet.state(name)
+        assert (state["loaded"], state["boots"], state["cordoned"]) == ({"driver": "2.0"}, 3, "")
