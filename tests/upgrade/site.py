@@ -20,10 +20,12 @@ from tests.upgrade.simfleet import ACME, NOW, SimFleet, hands, plan, solution
 class Site:
     """Everything that a rollout touches, in one folder."""
 
-    def __init__(self, folder: Path, kill: Callable[[str, str], None] = lambda _p, _n: None, parallel: int = 1) -> None:
+    def __init__(
+        self, folder: Path, kill: Callable[[str, str], None] = lambda _p, _n: None, parallel: int = 1, url: str = ""
+    ) -> None:
         self.folder = folder
         self.fleet = SimFleet(folder / "fleet", kill)
-        self.inventory = open_inventory(f"sqlite:///{folder / 'fleet.db'}")
+        self.inventory = open_inventory(url or f"sqlite:///{folder / 'fleet.db'}")
         self.store = Rollouts(self.inventory.database)
         self.evidence = EvidenceStore(folder / "evidence")
         self.seen: list[Transition] = []
