@@ -54,7 +54,8 @@ def reopen(upgrade: Upgrade, rollout: str, lease: Lease) -> None:
 def retry(upgrade: Upgrade, rollout: str, lease: Lease, names: Iterable[str]) -> list[str]:
     """Once more, for nodes whose part ended without the new stack; all that are tried again, by name.
 
-    Whoever moves together with one of them is tried again too. The gates of their cells are judged anew.
+    Whoever moves together with one of them is tried again too. The gates of their cells are judged anew. Failures of
+    other nodes are not accepted by it: they count as they did.
     """
     row = upgrade.store.rollout(rollout)
     tasks = {name: stored.task for name, stored in upgrade.store.tasks(rollout).items()}
@@ -69,7 +70,8 @@ def retry(upgrade: Upgrade, rollout: str, lease: Lease, names: Iterable[str]) ->
         if cells & set(wave.gate)
     }
     moved = [changed[name] for name in sorted(again)]
-    upgrade.store.reopen(lease, moved, sum(map(failing, changed.values())), gates, "")
+    forgiven = min(row.forgiven, sum(map(failing, changed.values())))
+    upgrade.store.reopen(lease, moved, forgiven, gates, "")
     _told(upgrade, row, "retry", nodes=fold(again))
     return sorted(again)
 

@@ -41,9 +41,9 @@ def planning(function: F) -> F:
         click.option("--no-gate", is_flag=True, help="Do not look at a wave beside untouched nodes before the next."),
         click.option("--window", "windows", metavar="WINDOW", multiple=True,
                      help="Begin nodes only then: 'Mon-Fri 22:00-06:00 Asia/Shanghai'.  [default: the setting window]"),
-        click.option("--approve", type=click.Choice(["start", "canary", "start,canary", "none"]),
-                     help="Wait for somebody else's yes: before the start, after the canaries.  "
-                     "[default: the setting approve]"),
+        click.option("--approve", type=click.Choice(["start", "canary", "start,canary"]),
+                     help="Wait for somebody else's yes: before the start, after the canaries; in addition to what "
+                     "the setting approve asks for."),
         click.option("--wave-by", metavar="KIND", default="rack", show_default=True,
                      help="The domain that a wave takes whole: site, rack, leaf, nvlink_domain, superpod, label:KEY."),
         click.option("--revisits", type=click.IntRange(0, 100), default=2, show_default=True,
@@ -105,7 +105,7 @@ def make_plan(
         gate=not no_gate,
         soak_s=settings.soak if soak is None else parse_time(soak),
         windows=parse_windows(windows or tuple(settings.window.split(";"))),
-        approve=parse_approval(settings.approve if approve is None else approve),
+        approve=parse_approval(f"{settings.approve},{approve or ''}"),
         wave_by=wave_kind(wave_by),
         revisits=revisits,
         revisit_s=parse_time(revisit_after),

@@ -12,7 +12,9 @@ from fleet.core.task import STATES, Direction, NodeTask
 
 RolloutState = Literal["running", "paused", "done", "failed", "aborted", "rolled-back"]
 FINISHED: tuple[RolloutState, ...] = ("done", "failed", "aborted", "rolled-back")
-Request = Literal["", "pause", "abort", "rollback", "kill"]
+Request = Literal["", "pause", "abort", "rollback", "pause-rollback", "kill"]
+PAUSING: tuple[Request, ...] = ("pause", "pause-rollback")
+GOING_BACK: tuple[Request, ...] = ("abort", "rollback", "pause-rollback")
 STAGES = ("start", "canary")  # what an approval may be asked for: before anything, and before what follows the canaries
 
 

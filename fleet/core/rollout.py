@@ -13,7 +13,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from fleet.core.gate import sample
-from fleet.core.move import FINISHED, Begin, Change, Do, Finish, Halt, Judge, Move, Snapshot, Wait
+from fleet.core.move import (
+    FINISHED,
+    GOING_BACK,
+    PAUSING,
+    Begin,
+    Change,
+    Do,
+    Finish,
+    Halt,
+    Judge,
+    Move,
+    Snapshot,
+    Wait,
+)
 from fleet.core.plan import SAFE_PHASES
 from fleet.core.task import REVISIT, Direction, NodeTask, kept, path, waits_for_person
 from fleet.core.turning import condemned, obeyed, promoted, together, worn_out
@@ -42,9 +55,11 @@ def _moves(view: View) -> Iterator[Move]:
     yield from _chunks(view, [t for t in active if t.node not in view.snapshot.busy and t.node not in barred])
     queued = [task for task in view.tasks if task.queued]
     running = view.snapshot.state == "running" or view.snapshot.request == "abort"
-    opened = list(_opened(view, queued)) if running else []
-    yield from opened
     working = [task for task in active if task.node not in barred]  # the others wait for somebody of their unit
+    opened = list(_opened(view, queued)) if running else []
+    if working:  # a paused rollout has nothing under way: it is driven by nobody until a person acts
+        opened = [Wait(move.reason) if isinstance(move, Halt) else move for move in opened]
+    yield from opened
     if not working and not opened:
         yield from _rest(view, queued)
 
@@ -104,11 +119,12 @@ def _chunks(view: View, tasks: Sequence[NodeTask]) -> list[Do]:
 def _opened(view: View, queued: Sequence[NodeTask]) -> Iterator[Move]:
     """What may begin, be judged, or must wait for its time."""
     request = view.snapshot.request
-    if request == "pause":
+    if request in PAUSING:
         return
-    home = {task.node for task in queued if task.direction == "return"}
-    if home:
-        yield Begin(_units(view, home))
+    home = _units(view, {task.node for task in queued if task.direction == "return"})
+    if home:  # what goes back goes first: nothing else may pause it before it has begun
+        yield Begin(home)
+        return
     if request or view.stopped():
         return
     gate = _gate(view)
@@ -217,7 +233,7 @@ def _rest(view: View, queued: Sequence[NodeTask]) -> Iterator[Move]:
     bad, limit = view.bad(), failure_limit(view.plan, view.snapshot.forgiven)
     if bad > limit:
         yield Halt(f"{bad} nodes failed, more than the {limit} allowed")
-    elif view.snapshot.request == "pause":
+    elif view.snapshot.request in PAUSING:
         yield Halt("paused by the operator")
     elif any(waits_for_person(task) for task in view.tasks):
         yield _for_people(view)
@@ -234,7 +250,7 @@ def _end(view: View) -> Move:
         return _for_people(view)
     if request == "abort":
         return Finish("aborted", "aborted by the operator")
-    if request == "rollback":
+    if request in GOING_BACK:
         stay = [task for task in view.tasks if kept(task)]
         why = f" ({stay[0].reason or 'there is no way back'})" if stay else ""
         left = f"; {len(stay)} nodes have not gone back, first {stay[0].node}{why}" if stay else ""

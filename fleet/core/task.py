@@ -356,8 +356,8 @@ def reopened(group: Group, task: NodeTask, now: float) -> NodeTask:
     there = task.direction == "forward"
     return replace(
         task, state=OWED[steps[task.cursor].phase], since=now, limit_s=steps[task.cursor].limit_s, tries=0,
-        open="intent", reason="" if there else task.reason.partition(BEFORE)[2], owner="" if there else "operator",
-        next_action="",
+        open="intent", reason="" if there else task.reason.partition(BEFORE)[2] or task.reason,
+        owner="" if there else "operator", next_action="",
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from fleet.core.move import GOING_BACK
 from fleet.core.plan import SAFE_PHASES
 from fleet.core.task import (
     BEFORE,
@@ -40,7 +41,7 @@ def obeyed(view: View) -> Iterator[NodeTask]:
                 nxt = "fleet rollout resume takes it up where it stands, fleet rollout abort takes it back"
                 cut = held(task, asked(task, f"ambiguous: killed while {task.state}"), nxt, view.now)
                 yield replace(cut, open="intent")
-    if request not in ("abort", "rollback"):
+    if request not in GOING_BACK:
         return
     why = "aborted by the operator" if request == "abort" else "rolled back by the operator"
     for task in view.tasks:
@@ -48,7 +49,7 @@ def obeyed(view: View) -> Iterator[NodeTask]:
         step = step_of(group, task)
         if waits_for_person(task):
             yield _given_up(view, task, why)
-        elif task.state == "done" and request == "rollback" and group.back is not None:
+        elif task.state == "done" and request != "abort" and group.back is not None:
             yield returning(group, task, why, view.now)
         elif request == "abort" and task.queued and task.direction == "return":
             if not any(mate.begun for mate in _mates(view, task)):
@@ -77,7 +78,7 @@ def _given_up(view: View, task: NodeTask, why: str) -> NodeTask:
 
 def condemned(view: View) -> Iterator[NodeTask]:
     """Hardware cells whose canary or first wave failed: the rest is held, what was touched goes back."""
-    bad = {} if view.snapshot.request in ("abort", "rollback") else _bad_cells(view)
+    bad = {} if view.snapshot.request in GOING_BACK else _bad_cells(view)
     for task in view.tasks:
         why = bad.get(view.cell(task))
         if why is None:
