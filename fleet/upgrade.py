@@ -154,7 +154,8 @@ class Upgrade:
         if running or held_up or blocked or looking:
             soon = 0.0 if running else min(self.poll_s, 0.5) if looking else self.poll_s
             return Progress(resting=False, wait_s=soon, busy=bool(running))
-        return Progress(resting=self.store.rollout(rollout).state != "running", wait_s=self.poll_s)
+        after = self.store.rollout(rollout)  # what was asked meanwhile is obeyed before it rests
+        return Progress(resting=after.state != "running" and after.request == row.request, wait_s=self.poll_s)
 
     def plan(self, plan: str) -> Plan:
         """A stored plan by its id, read once."""

@@ -158,8 +158,7 @@ def rollback(ctx: click.Context, rollout_id: str, yes: bool, parallel: int, outp
             say(f"no node of rollout {row.id} has anything to go back from")
             return errors.DONE
         confirm(back or [row.id], max(2, len(inventory.nodes())), "roll back", yes)
-        if row.state == "running" and _driven(store, row.id):
-            store.request(row.id, "rollback")
+        if row.state == "running" and _driven(store, row.id) and store.request(row.id, "rollback"):
             detail = {"rollout": row.id, "plan": row.plan}
             inventory.audit(operator(settings), "rollout rollback", now(), detail)
             say(f"rollout {row.id} is rolled back by the process that drives it: fleet rollout watch {row.id}")

@@ -33,7 +33,7 @@ SKEW_S = 30.0  # clocks of controllers may differ so much before a transition is
 LOST_LOOKS = 60  # so many in a row nobody drives and no controller lives: after this the plain twin gives up
 NAMES_S = 5.0  # between two looks at who the controllers are
 NOTES = 3
-_GOES_ON = ("abort", "rollback", "kill")  # asked of a paused rollout: somebody is about to act
+_GOES_ON = ("abort", "kill")  # asked of a paused rollout: somebody is about to act
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from fleet.core.errors import Locked, NotFound
 from fleet.core.gate import Judgement
 from fleet.core.gate import dump as gate_rows
 from fleet.core.model import Json, Node, Plan, canonical
-from fleet.core.move import FINISHED, Request, RolloutState
+from fleet.core.move import FINISHED, GOING_BACK, Request, RolloutState
 from fleet.core.nodeset import fold
 from fleet.core.task import NodeTask
 from fleet.inventory import outbox, rollout_rows
@@ -285,22 +285,23 @@ class Rollouts:
 
     # --- what a person asks of a rollout --------------------------------------------------------------------------
 
-    def request(self, rollout: str, what: Request) -> None:
-        """`pause`, `abort`, `rollback`, `kill`, or "" to go on; read at the next tick.
+    def request(self, rollout: str, what: Request) -> bool:
+        """`pause`, `abort`, `rollback`, `kill`, or "" to go on; read at the next tick. False when it is over by now.
 
-        A pause lets nobody forget that nodes are to be taken back: an abort begins nothing anyway, and a rollback
-        stays one while it rests.
+        A pause makes nobody forget that nodes are to be taken back: an abort begins nothing anyway, and a rollback that
+        rests is still one. One that is asked of a paused rollout sets it going.
         """
         of = ROLLOUT.c
         with self.database.writing() as connection:
-            asked = connection.execute(select(of.request).where(of.id == rollout).with_for_update()).scalar()
-            if what == "pause" and asked in ("abort", "rollback"):
-                values = {"state": "paused", "reason": "paused by the operator"}
-                running = (of.id == rollout, of.request == "rollback", of.state == "running")
-                if connection.execute(update(ROLLOUT).where(*running).values(**values)).rowcount:
-                    outbox.enqueue(connection, rollout, "rollout.paused", dict(values), time.time())
-                return
-            connection.execute(update(ROLLOUT).where(of.id == rollout).values(request=what))
+            query = select(of.state, of.request).where(of.id == rollout).with_for_update()
+            row = connection.execute(query).first()
+            if row is None or row.state in FINISHED:
+                return False
+            if what == "pause" and row.request in GOING_BACK:
+                what = "abort" if row.request == "abort" else "pause-rollback"
+            goes = {"state": "running", "reason": ""} if what == "rollback" else {}
+            connection.execute(update(ROLLOUT).where(of.id == rollout).values(request=what, **goes))
+        return True
 
     def reopen(
         self,
@@ -320,7 +321,7 @@ class Rollouts:
             query = select(ROLLOUT.c.state, ROLLOUT.c.request).where(ROLLOUT.c.id == lease.name)
             row = connection.execute(query.with_for_update()).one()
             if request is None:
-                request = row.request if row.request in ("abort", "rollback") else ""
+                request = "abort" if row.request == "abort" else "rollback" if row.request in GOING_BACK else ""
             if row.state in FINISHED:
                 names = list(connection.execute(select(TASK.c.node).where(TASK.c.rollout == lease.name)).scalars())
                 _free(connection, names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -313,3 +314,33 @@ def test_a_node_that_was_killed_on_its_way_back_still_says_why_it_turned(site: S
     site.go_on()
     assert set(reasons(site).values()) == {"rolled back by the operator"}
     assert set(site.states().values()) == {"rolled-back"}
+
+
+def test_what_is_asked_of_a_rollout_that_is_over_is_not_noted(site: Site) -> None:
+    site.start(site.nodes(*TEN))
+    site.engine.submit("r-1")
+    assert site.store.request("r-1", "rollback") is False
+    assert site.store.rollout("r-1").request == ""
+
+
+def test_a_rollback_asked_of_a_paused_rollout_sets_it_going(site: Site) -> None:
+    site.start(site.nodes(*TEN), approve=("canary",))
+    site.engine.submit("r-1")
+    assert site.store.rollout("r-1").state == "paused" and site.states()["n0"] == "done"
+    assert site.store.request("r-1", "rollback")
+    drive(site)
+    assert site.store.rollout("r-1").state == "rolled-back"
+
+
+def test_what_is_asked_while_a_rollout_pauses_is_obeyed(site: Site) -> None:
+    made = site.start(site.nodes(*TEN), approve=("canary",))
+    lease = lease_of(site)
+    set_state = site.store.set_state
+
+    def late(*of: Any) -> None:
+        site.store.request("r-1", "abort")
+        set_state(*of)
+
+    site.store.set_state = late  # type: ignore[method-assign,assignment]
+    drive(site)
+    assert site.store.rollout("r-1").state == "aborted", (made.id, lease.fence)
