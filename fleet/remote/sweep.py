@@ -6,6 +6,7 @@ import queue
 import resource
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from fleet.core.model import Node
@@ -64,15 +65,36 @@ def _pass(
             except Exception as error:  # a transport that breaks its promise must not hang the sweep
                 answers.put(Answer(node, "connect", trouble="internal", detail=f"{type(error).__name__}: {error}"))
 
-    before = threading.stack_size(STACK_BYTES)  # the threads that paramiko starts take it too
     try:
-        for _ in range(max(1, min(fanout, len(nodes)))):
-            threading.Thread(target=work, name="fleet-sweep", daemon=True).start()
-        for _ in nodes:
-            yield _plain(answers.get())
+        with _small_stacks():
+            for _ in range(max(1, min(fanout, len(nodes)))):
+                threading.Thread(target=work, name="fleet-sweep", daemon=True).start()
+            for _ in nodes:
+                yield _plain(answers.get())
     finally:
         stopped.set()
-        threading.stack_size(before)
+
+
+_guard = threading.Lock()
+_sweeps = 0  # under way in this process, each from a thread of its own
+_before = 0
+
+
+@contextmanager
+def _small_stacks() -> Iterator[None]:
+    """Threads begun meanwhile have small stacks, those that paramiko starts too; the last sweep puts the size back."""
+    global _sweeps, _before
+    with _guard:
+        if _sweeps == 0:
+            _before = threading.stack_size(STACK_BYTES)
+        _sweeps += 1
+    try:
+        yield
+    finally:
+        with _guard:
+            _sweeps -= 1
+            if _sweeps == 0:
+                threading.stack_size(_before)
 
 
 def _room(fanout: int) -> int:

@@ -63,6 +63,7 @@ def started(fleet: Fleet) -> Iterator[Callable[..., subprocess.Popen[str]]]:
             "PYTHONPATH": str(ROOT), **more.pop("env", {}),  # type: ignore[dict-item]  # words, as given by a test
         }  # fmt: skip
         argv = [sys.executable, "-m", "fleet.cli.main", *args]
+        more.setdefault("process_group", 0)  # as a shell does: a group without a parent outside it cannot be stopped
         process = subprocess.Popen(argv, env=env, cwd=fleet.folder, text=True, **more)  # type: ignore[call-overload]
         running.append(process)
         return process  # type: ignore[no-any-return]

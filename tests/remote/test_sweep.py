@@ -123,6 +123,15 @@ def test_thread_stack_size_is_put_back() -> None:
     assert threading.stack_size() == before
 
 
+def test_sweeps_side_by_side_put_the_stack_size_back_too() -> None:
+    before = threading.stack_size()
+    one, two = sweep(Scripted(fine), nodes(3), ""), sweep(Scripted(fine), nodes(3), "")
+    next(one), next(two)
+    list(one)
+    list(two)
+    assert threading.stack_size() == before
+
+
 def test_fanout_fits_the_open_files_that_are_allowed() -> None:
     """In a process of its own, since a hard limit cannot be raised again."""
     code = """
