@@ -35,6 +35,7 @@ BEFORE = "; before that: "
 REVISIT = "revisit:"
 WITH = "moves with "
 NO_PLACE = "budget:"
+AS_LEFT = "it stands as its last try left it"
 STAYS = "not taken back: "  # a node that was to go back and serves on with the new stack
 DECIDED = ("aborted by", "rolled back by", WITH)  # why a node turns that has done nothing wrong itself
 
@@ -226,14 +227,16 @@ def kept(task: NodeTask) -> bool:
 def held(task: NodeTask, reason: str, next_action: str, now: float, owner: str = "") -> NodeTask:
     """The node's part ends without anything being done to it, or it waits for a person."""
     limit = PERSON_S if reason.startswith(FOR_PERSON) else 0
-    if task.queued and task.direction == "forward" and task.attempt > 1 and not task.revisits:
-        reason, next_action = (
-            f"{reason}; it stands as its last try left it",
-            f"look at {task.node}: fleet probe {task.node}",
-        )
+    if task.queued and task.direction == "forward" and _unseen(task):
+        reason, next_action = f"{reason}; {AS_LEFT}", f"look at {task.node}: fleet probe {task.node}"
     return replace(
         task, state="held", since=now, limit_s=limit, reason=reason, owner=owner or "operator", next_action=next_action,
     )  # fmt: skip
+
+
+def _unseen(task: NodeTask) -> bool:
+    """Whether it is to be tried again after it ended: how it stands is known once its preflight has passed."""
+    return task.attempt > 1 and not task.revisits
 
 
 def _fail(task: NodeTask, reason: str, owner: str, next_action: str, now: float) -> NodeTask:
@@ -279,6 +282,8 @@ def turn(
         done = path(group, "forward")[: task.cursor + 1]
         cordoned = any(step.phase in ("cordon", "drain") for step in done)
         named = replace(named, next_action=next_action or f"mend it, then fleet upgrade {task.node} again")
+        if not cordoned and _unseen(task):
+            named = replace(named, reason=f"{reason}; {AS_LEFT}")
         return _at(group, named, "leave", 0 if cordoned else len(path(group, "leave")), now)
     if group.back is None:
         return _fail(task, f"{reason}; there is no way back", owner, next_action, now)

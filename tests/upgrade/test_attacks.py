@@ -10,7 +10,7 @@ import pytest
 
 from fleet import decision
 from fleet.core.model import Hold, Node
-from fleet.core.task import failing
+from fleet.core.task import begin, failing
 from fleet.inventory.rollouts import Lease
 from fleet.probe import Probed
 from tests.upgrade.site import Site
@@ -199,17 +199,23 @@ def test_an_abort_ends_although_a_node_got_no_place_to_go_back(site: Site) -> No
     assert site.store.rollout("r-1").state == "rolled-back" and site.states()["n00"] == "rolled-back"
 
 
-def test_a_broken_node_that_was_to_be_tried_again_is_not_said_to_be_untouched(site: Site) -> None:
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_broken_node_that_was_to_be_tried_again_is_not_said_to_be_untouched(site: Site, begun: bool) -> None:
     site.start(site.nodes("n0"), limits={"fleet": "1"})
     fault(site, "n0", "dead-after-reboot")
     site.engine.submit("r-1")
     assert site.states() == {"n0": "failed"}
-    decision.retry(site.upgrade, "r-1", lease_of(site), ["n0"])
+    lease = lease_of(site)
+    decision.retry(site.upgrade, "r-1", lease, ["n0"])
+    if begun:
+        tasks = site.store.tasks("r-1")
+        group = site.upgrade.plan(site.store.rollout("r-1").plan).groups[0]
+        site.store.put(lease, [(begin(group, tasks["n0"].task, 0.0), None, None)])
     site.store.request("r-1", "abort")
     drive(site)
     task = site.store.tasks("r-1")["n0"].task
     assert task.reason == "aborted by the operator; it stands as its last try left it"
-    assert task.next_action == "look at n0: fleet probe n0"
+    assert task.state == "held"
     assert site.inventory.nodes()[0].lifecycle == "broken"
 
 
