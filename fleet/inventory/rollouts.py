@@ -343,8 +343,12 @@ class Rollouts:
         waits = (ROLLOUT.c.plan == said.plan, ROLLOUT.c.state == "paused", ROLLOUT.c.reason.startswith("approval:"))
         with self.database.writing() as connection:
             connection.execute(insert(APPROVAL), [row])
+            waiting = list(connection.execute(select(ROLLOUT.c.id).where(*waits)).scalars())
             then = {"reason": f"approval: {said.refusal}"} if said.refusal else {"state": "running", "reason": ""}
             connection.execute(update(ROLLOUT).where(*waits).values(**then))
+            for rollout in () if said.refusal else waiting:
+                body: dict[str, Json] = {"request": "", "plan": said.plan, "who": said.who}
+                outbox.enqueue(connection, rollout, "rollout.resumed", body, time.time())
 
     # --- budgets --------------------------------------------------------------------------------------------------
 

@@ -19,9 +19,10 @@ from fleet.core.model import Json
 from fleet.core.task import NodeTask
 from fleet.inventory import Inventory, outbox
 from fleet.inventory.outbox import KINDS, NOTIFICATION, Outbox, enqueue, enqueue_endings, subscribe
+from fleet.inventory.rollouts import Approval
 from fleet.notify import GIVE_UP_S, LONGEST_S, Notifier, Target, notifying, pause_s, signature
 from tests.observe.receiver import receiving
-from tests.observe.site import Site
+from tests.observe.site import NOW, Site
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/Notification.json").read_text())
 
@@ -337,3 +338,15 @@ def test_a_database_that_goes_away_does_not_end_the_thread(inventory: Inventory)
 
     sender.outbox = Away(inventory.database)
     assert sender._safely() is False and said == ["webhook: away: 4 60.0; events are kept and tried again"]
+
+
+def test_a_yes_that_a_rollout_waited_for_is_told(inventory: Inventory) -> None:
+    subscribe(inventory.database, ["rollout.resumed"])
+    site = Site(inventory)
+    site.store.set_state(site.lease(), "paused", "approval: plan p waits for a yes to begin", NOW)
+    no = Approval(site.plan.id, "start", "no", "wang", "not tonight", NOW)
+    site.store.approve(no)
+    assert rows(inventory) == [] and site.store.rollout("r-1").state == "paused"
+    site.store.approve(replace(no, verdict="yes"))
+    (event,) = Outbox(inventory.database).take(9, 60.0)
+    assert (event.kind, event.rollout, event.body["who"]) == ("rollout.resumed", "r-1", "wang")
