@@ -31,6 +31,7 @@ Result = Literal["done", "already", "failed", "ambiguous", "waiting", "hands", "
 TRIES = 3  # a step whose outcome is not known is repeated so often before it counts as failed
 PERSON_S = 8 * 3600  # how long a node may wait for a person before it is overdue: one shift
 FOR_PERSON = ("hands:", "ambiguous:", "scheduler:")  # why a held node keeps its place until somebody has acted
+STRANGER = ("hands: identity-changed", "hands: key-changed")  # perhaps another machine: nothing is done there blindly
 BEFORE = "; before that: "
 REVISIT = "revisit:"
 WITH = "moves with "

@@ -14,6 +14,7 @@ from fleet.core.task import (
     BEFORE,
     REVISIT,
     STAYS,
+    STRANGER,
     WITH,
     NodeTask,
     asked,
@@ -69,6 +70,7 @@ def _given_up(view: View, task: NodeTask, why: str) -> NodeTask:
     group = view.plan.groups[task.group]
     step = path(group, task.direction)[task.cursor]
     unsure = step.effect == "one_way" and task.reason.startswith("ambiguous:")
+    unsure = unsure or task.reason.startswith(STRANGER)
     if task.direction == "forward" and not unsure:
         return turn(group, task, f"{why}{BEFORE}{task.reason}", view.now)
     nxt = task.next_action or f"look at {task.node}: fleet probe {task.node}"

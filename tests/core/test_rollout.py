@@ -247,3 +247,20 @@ def test_whatever_happens_it_rests_in_order_and_within_its_failures(
     if waiting:
         assert end.state == "paused"
         assert sum(map(failing, end.tasks)) > failure_limit(made) or any(map(waits_for_person, end.tasks))
+
+
+@pytest.mark.parametrize(
+    ("reason", "state"),
+    [
+        ("hands: it needs a power cycle", "back"),
+        ("hands: identity-changed: other cards answer", "failed"),
+        ("hands: key-changed: another host key", "failed"),
+    ],
+)
+def test_an_abort_changes_nothing_on_what_may_be_another_machine(reason: str, state: str) -> None:
+    made = plan(("a",))
+    held = replace(tasks(made)[0], state="held", cursor=7, reason=reason, owner="operator", next_action="look")
+    (move,) = next_moves(Snapshot(made, "paused", (held,), "abort"), 1.0)
+    assert isinstance(move, Change)
+    assert state == (move.task.state if move.task.ended else move.task.direction)
+    assert "aborted by the operator" in move.task.reason and reason in move.task.reason
