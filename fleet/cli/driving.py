@@ -235,6 +235,7 @@ def drive(
             engine = LeaseEngine(store, upgrade.tick, stop=stop)
             if plan is not None:
                 decision.start(upgrade, rollout, plan, command, matrix_of(settings).digest)
+                tell(f"rollout {rollout} begins")
             if first is not None:
                 lease = store.acquire(rollout, engine.owner, TTL_S, engine.clock(), gone)
                 first(upgrade, lease)
@@ -312,6 +313,8 @@ def outcome(store: Rollouts, row: Rollout) -> int:
     codes = []
     if row.state in ("paused", "running"):
         codes.append(errors.PAUSED)
+    if row.request in ("rollback", "pause-rollback") and row.state == "paused":
+        return errors.PAUSED  # nodes that went back did what was asked for
     if any(fell_short(task) for task in tasks):
         codes.append(errors.NODES_FAILED)
     if row.state == "aborted":

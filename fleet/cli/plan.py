@@ -249,5 +249,5 @@ def _policy(policy: Mapping[str, Any], echo: Callable[[str], Any]) -> None:
     for window in policy.get("windows") or ():
         echo(f"nodes begin only: {window}")
     for stage in policy.get("approve") or ():
-        what = "before anything begins" if stage == "start" else "after the canaries"
+        what = "before anything begins" if stage == "start" else "after the canaries, if there is more to do"
         echo(f"somebody else must say yes {what}: fleet rollout approve")

@@ -67,6 +67,7 @@ def show(ctx: click.Context, rollout_id: str, steps: str | None, output: str) ->
     """Where each node of a rollout stands, since when, why, and what comes next."""
     from fleet.cli.driving import as_dict, eta
     from fleet.core import gate
+    from fleet.core.plan import cell_of
     from fleet.inventory.rollouts import Rollouts
 
     with opened(ctx) as (_, inventory):
@@ -77,6 +78,7 @@ def show(ctx: click.Context, rollout_id: str, steps: str | None, output: str) ->
         attempts = store.attempts(row.id, steps or "") if steps or output != "table" else []
         left = eta(store, row)
         waves, approvals = store.waves(row.id), store.approvals(row.plan)
+        models = {cell_of(group): f"{group.vendor} {group.model}" for group in store.plan(row.plan).groups}
     if steps and steps not in tasks:
         raise errors.NotFound(
             f"node {steps!r} is not in rollout {row.id}", hint=f"fleet rollout show {row.id}", slug="not-in-rollout"
@@ -100,15 +102,18 @@ def show(ctx: click.Context, rollout_id: str, steps: str | None, output: str) ->
     click.echo(f"rollout {row.id}: {row.state}, plan {row.plan}, by {row.who} at {row.at}")
     if row.reason:
         click.echo(f"reason: {row.reason}")
+    if row.request and not row.finished:
+        click.echo(f"asked for: {row.request}")
     if not row.finished:
         click.echo(f"left: {left}")
     for approval in approvals:
         why = f": {approval.why}" if approval.why else ""
         click.echo(f"approval ({approval.stage}): {approval.verdict} by {approval.who} at {approval.at}{why}")
     for wave in waves:
-        for said in wave.gate.values():
+        for cell, said in wave.gate.items():
             accepted = " (accepted)" if said.accepted else ""
-            click.echo(f"gate of wave {wave.number + 1}: {said.verdict}{accepted}: {said.reason}")
+            hardware = f", {models[cell]}" if cell in models else ""
+            click.echo(f"gate of wave {wave.number + 1}{hardware}: {said.verdict}{accepted}: {said.reason}")
     if steps:
         table(
             ["DIRECTION", "STEP", "RESULT", "BEGAN", "SECONDS", "DETAIL"],

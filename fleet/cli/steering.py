@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fleet.upgrade import Upgrade
 
 _rollout = click.argument("rollout_id", metavar="ROLLOUT")
+_stage = click.option("--stage", type=click.Choice(STAGES), help="What is meant: to begin, or to go on after the "
+                      "canaries; default the one that waits for it.")  # fmt: skip
 _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 _parallel = click.option("--parallel", type=click.IntRange(1, 64), default=4, show_default=True,
                          help="Playbook runs at a time.")  # fmt: skip
@@ -26,13 +28,12 @@ _parallel = click.option("--parallel", type=click.IntRange(1, 64), default=4, sh
 
 @click.command()
 @_rollout
-@click.option("--stage", type=click.Choice(STAGES), default="start", show_default=True,
-              help="What it is a yes to: to begin, or to go on after the canaries.")  # fmt: skip
+@_stage
 @click.option("--plan", "plan_id", metavar="PLAN", help="The plan that was looked at; refused when it is another one.")
 @click.option("--why", default="", help="For the record.")
 @_yes
 @click.pass_context
-def approve(ctx: click.Context, rollout_id: str, stage: str, plan_id: str | None, why: str, yes: bool) -> int:
+def approve(ctx: click.Context, rollout_id: str, stage: str | None, plan_id: str | None, why: str, yes: bool) -> int:
     """Say yes to the plan of a rollout that waits for it (`--approve`). It holds for exactly that plan.
 
     Whoever began the rollout cannot approve it, unless the setting `own_approval` allows it.
@@ -42,17 +43,17 @@ def approve(ctx: click.Context, rollout_id: str, stage: str, plan_id: str | None
 
 @click.command()
 @_rollout
-@click.option("--stage", type=click.Choice(STAGES), default="start", show_default=True, help="What it is a no to.")
+@_stage
 @click.option("--plan", "plan_id", metavar="PLAN", help="The plan that was looked at; refused when it is another one.")
 @click.option("--why", required=True, help="What is wrong with it.")
 @click.pass_context
-def reject(ctx: click.Context, rollout_id: str, stage: str, plan_id: str | None, why: str) -> int:
+def reject(ctx: click.Context, rollout_id: str, stage: str | None, plan_id: str | None, why: str) -> int:
     """Say no to the plan of a rollout: it stays paused until somebody approves it after all, or aborts it."""
     return _said(ctx, rollout_id, stage, plan_id, why, True, "no")
 
 
 def _said(
-    ctx: click.Context, rollout_id: str, stage: str, plan_id: str | None, why: str, yes: bool, verdict: str
+    ctx: click.Context, rollout_id: str, wanted: str | None, plan_id: str | None, why: str, yes: bool, verdict: str
 ) -> int:
     from fleet.cli.rollout import unfinished
     from fleet.inventory.rollouts import Approval, Rollouts
@@ -62,6 +63,7 @@ def _said(
         row = store.rollout(rollout_id)
         unfinished(row)
         who = operator(settings)
+        stage = wanted or _missing(store, row)
         if plan_id and plan_id != row.plan:
             raise errors.StalePlan(
                 f"rollout {row.id} carries out plan {row.plan}, not {plan_id}", hint=f"fleet rollout show {row.id}",
@@ -70,7 +72,7 @@ def _said(
         if verdict == "yes" and who == row.who and not settings.own_approval:
             raise errors.Refused(
                 f"{who} began rollout {row.id} and cannot approve it", slug="own-approval",
-                hint="somebody else runs fleet rollout approve, or the setting own_approval = true allows it",
+                hint=f"somebody else runs fleet rollout approve {row.id}, or the setting own_approval = true allows it",
             )  # fmt: skip
         nodes = store.tasks(row.id)
         if verdict == "yes":
@@ -82,6 +84,16 @@ def _said(
         if verdict == "yes" and not _driven(store, row.id):
             say(f"approved; fleet rollout resume {row.id} goes on")
     return errors.DONE
+
+
+def _missing(store: Rollouts, row: Rollout) -> str:
+    """The first stage that the plan asks a yes for and that has none."""
+    asked = store.plan(row.plan).policy.get("approve")
+    given = {approval.stage: approval.verdict for approval in store.approvals(row.plan)}
+    left = [
+        stage for stage in STAGES if isinstance(asked, list | tuple) and stage in asked and given.get(stage) != "yes"
+    ]
+    return left[0] if left else STAGES[0]
 
 
 def _driven(store: Rollouts, rollout: str) -> bool:

@@ -60,7 +60,6 @@ def upgrade(ctx: click.Context, /, pick: Pick, parallel: int, yes: bool, output:
                 names = [name for wave in plan.waves for name in wave]
                 confirm(names, len(inventory.nodes()), "upgrade", yes)
                 rollout = f"r-{now()[:10].replace('-', '')}-{secrets.token_hex(3)}"
-                say(f"rollout {rollout} begins")
                 row = drive(settings, inventory, rollout, parallel=parallel, plan=plan, command=command)
             else:
                 row = _go_on(settings, inventory, row, parallel)

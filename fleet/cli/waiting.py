@@ -111,8 +111,11 @@ def as_dict(
         summary += f": {part['reason']}" if part["reason"] else ""
         if part["overdue"]:
             summary += f"; it is past its limit of {part['limitS']} s: {part['atLimit']}"
+        asked = part["rolloutReason"].startswith("approval:") and part["rolloutState"] == "paused"
         action = part["nextAction"] or (
-            f"fleet rollout resume {part['id']}"
+            f"somebody else: fleet rollout approve {part['id']}"
+            if asked
+            else f"fleet rollout resume {part['id']}"
             if not driver or part["rolloutState"] == "paused"
             else f"wait: {driver} carries the rollout out"
         )

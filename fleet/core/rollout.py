@@ -222,7 +222,7 @@ def _unapproved(view: View, current: int) -> str:
     if view.snapshot.refused:
         return f"approval: {view.snapshot.refused}"
     what = "to begin" if stage == "start" else "to go on after the canaries"
-    return f"approval: plan {view.plan.id} waits for a yes {what}: fleet rollout approve"
+    return f"approval: plan {view.plan.id} waits for a yes {what}: fleet rollout approve ROLLOUT --stage {stage}"
 
 
 def _rest(view: View, queued: Sequence[NodeTask]) -> Iterator[Move]:

@@ -476,7 +476,7 @@ def _free(connection: Connection, names: Sequence[str]) -> None:
         others = ", ".join(sorted(set(owned.values())))
         raise Locked(
             f"{fold(owned)} belongs to the unfinished rollout {others}",
-            hint=f"fleet rollout show {others.split(',')[0]}, then resume or abort it",
+            hint=f"fleet rollout show {others.split(',')[0]}: it must end or be aborted first",
             slug="nodes-locked",
         )
 

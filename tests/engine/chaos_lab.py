@@ -199,6 +199,8 @@ class Tour:
 
 def killed(kills: int, dice: random.Random) -> dict[str, object]:
     """Bring a lab up, carry out the three rollouts, kill what drives them so many times in all."""
+    if under := os.environ.get("FLEET_LAB_DIR"):
+        Path(under).mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix="fleet-chaos-lab-", dir=os.environ.get("FLEET_LAB_DIR")) as folder,
         rehearsal(Path(folder) / "site", default_spec(NETWORK, NAMES)) as site,
