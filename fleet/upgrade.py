@@ -424,8 +424,7 @@ class Upgrade:
         at = self.hands.now()
         self.note(rollout, "rollout", {"state": state, "reason": reason})
         self.store.set_state(lease, state, reason, at)  # type: ignore[arg-type]  # the core's own states
-        plan = self.store.rollout(rollout).plan
-        self.book.audit(self.operator, f"rollout {state}", at, {"rollout": rollout, "plan": plan, "reason": reason})
+        self.book.audit(self.operator, f"rollout {state}", at, {"rollout": rollout, "reason": reason})
         self._say(rollout, "", "", state, "", "", reason)
 
     def note(self, rollout: str, kind: str, body: Mapping[str, Json]) -> None:

@@ -7,13 +7,12 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fleet.cli.output import document, emit, output_option, say, table
-from fleet.cli.selection import opened
+from fleet.cli.selection import moment, opened
 from fleet.core import errors
 
 if TYPE_CHECKING:
@@ -129,17 +128,13 @@ def list_(ctx: click.Context, output: str) -> int:
         if not found:
             say("no controller is alive; fleet upgrade and fleet rollout resume carry out rollouts themselves")
             return errors.DONE
-        rows = [[c.name, c.owner, _at(c.heartbeat), c.version, c.protocol] for c in found]
+        rows = [[c.name, c.owner, moment(c.heartbeat), c.version, c.protocol] for c in found]
         table(["CONTROLLER", "PROCESS", "HEARTBEAT", "VERSION", "PROTOCOL"], rows)
     else:
         items = [
-            {"name": c.name, "process": c.owner, "heartbeat": _at(c.heartbeat), "version": c.version,
+            {"name": c.name, "process": c.owner, "heartbeat": moment(c.heartbeat), "version": c.version,
              "protocol": c.protocol}
             for c in found
         ]  # fmt: skip
         emit(document("ControllerList", {"items": items}), output)
     return errors.DONE
-
-
-def _at(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else "-"

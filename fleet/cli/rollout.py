@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from fleet.cli.metrics import metrics
 from fleet.cli.output import document, emit, output_option, say, table
-from fleet.cli.selection import now, opened, operator
+from fleet.cli.selection import moment, now, opened, operator
 from fleet.cli.steering import approve, kill, reject, retry, rollback
 from fleet.cli.watch import watch, why
 from fleet.core import errors
@@ -117,20 +116,16 @@ def show(ctx: click.Context, rollout_id: str, steps: str | None, output: str) ->
     if steps:
         table(
             ["DIRECTION", "STEP", "RESULT", "BEGAN", "SECONDS", "DETAIL"],
-            [[a.direction, a.phase, a.state, _at(a.began), f"{a.ended - a.began:.0f}" if a.ended else "-", a.detail]
+            [[a.direction, a.phase, a.state, moment(a.began), f"{a.ended - a.began:.0f}" if a.ended else "-", a.detail]
              for a in attempts],
         )  # fmt: skip
         return errors.DONE
     rows = []
     for name, stored in tasks.items():
         task = stored.task
-        rows.append([name, task.wave + 1, task.state, _at(task.since), task.reason or "-", task.next_action or "-"])
+        rows.append([name, task.wave + 1, task.state, moment(task.since), task.reason or "-", task.next_action or "-"])
     table(["NODE", "WAVE", "STATE", "SINCE", "REASON", "NEXT"], rows)
     return errors.DONE
-
-
-def _at(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else "-"
 
 
 @rollout.command()

@@ -116,6 +116,13 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def moment(seconds: float, never: str = "-") -> str:
+    """Seconds since the epoch as ISO 8601; `never` for 0."""
+    from fleet.inventory.history import iso
+
+    return iso(seconds) or never
+
+
 def confirm(names: Sequence[str], total: int, what: str, yes: bool) -> None:
     """Show what would be done to which nodes and wait for a yes; for many nodes, for their number.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fleet.cli.output import document, emit, output_option, table
-from fleet.cli.selection import now, opened
+from fleet.cli.selection import moment, now, opened
 from fleet.core import errors
 
 if TYPE_CHECKING:
@@ -155,9 +154,9 @@ def _rollout(row: Rollout, stored: Stored, driver: str, clock: float, attempts: 
         "state": task.state,
         "direction": task.direction,
         "wave": task.wave,
-        "since": _at(task.since),
+        "since": moment(task.since, ""),
         "limitS": task.limit_s,
-        "until": _at(task.since + task.limit_s) if limited else "",
+        "until": moment(task.since + task.limit_s, "") if limited else "",
         "atLimit": LIMIT_ENDS.get(task.state, "") if limited else "",
         "overdue": limited and overdue(task, clock),
         "reason": task.reason,
@@ -165,7 +164,7 @@ def _rollout(row: Rollout, stored: Stored, driver: str, clock: float, attempts: 
         "nextAction": task.next_action,
         "attempts": [
             {
-                "direction": a.direction, "phase": a.phase, "state": a.state, "began": _at(a.began),
+                "direction": a.direction, "phase": a.phase, "state": a.state, "began": moment(a.began, ""),
                 "seconds": round(a.ended - a.began) if a.ended else None, "detail": a.detail,
             }
             for a in attempts
@@ -192,7 +191,3 @@ def _lines(part: dict[str, Any]) -> list[tuple[str, str]]:
         ("owner", part["owner"] or "-"),
         ("next action", part["nextAction"] or "-"),
     ]
-
-
-def _at(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else ""
