@@ -23,10 +23,11 @@ def _inside(folder: Path) -> list[str]:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             text = (process / "mountinfo").read_text() + (process / "cmdline").read_text().replace("\0", " ")
+            name = (process / "comm").read_text().strip()
         except OSError:
             continue
         if str(folder) in text and int(process.name) != os.getpid():
-            out.append(f"{process.name} {(process / 'comm').read_text().strip()}")
+            out.append(f"{process.name} {name}")
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -66,8 +67,9 @@ def target(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Target]:
     for file in made.state.glob("run/*/*"):
         if file.name in ("waiter", "unit", "command.pid") and not (file.parent / "rc").exists():
             pid = int(file.read_text().split()[0])
-            if str(tmp_path) in Path(f"/proc/{pid}/cmdline").read_text() if Path(f"/proc/{pid}").exists() else False:
-                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):  # it may end at any moment by itself
+                if str(tmp_path) in Path(f"/proc/{pid}/cmdline").read_text():
+                    os.kill(pid, signal.SIGKILL)
 
 
 def test_result_and_output_are_the_commands(target: Target) -> None:
