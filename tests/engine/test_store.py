@@ -17,7 +17,8 @@ from fleet.core.task import NodeTask
 from fleet.engine import Progress
 from fleet.engine.leases import LeaseEngine
 from fleet.inventory import open_inventory
-from fleet.inventory.rollouts import CONTROLLER, Fenced, Lease, Result, Rollouts
+from fleet.inventory.leases import CONTROLLER
+from fleet.inventory.rollouts import Fenced, Lease, Result, Rollouts
 
 NOW = "2031-05-01T08:00:00Z"
 LIMITS = {FLEET: Limit.parse("3"), "rack": Limit.parse("50%")}
