@@ -17,7 +17,7 @@ from fleet.lab.namespace import ENV
 from fleet.lab.node.labnode import Files
 
 MEMORY_MIB = 1024
-BOOT_LIMIT_S = 300.0
+BOOT_LIMIT_S = 900.0  # a quarter of a minute on an idle host
 # Faults of the lab itself that work on what only a node of the lab's own process 1 has.
 NOT_FOR_GUESTS = frozenset({"silent", "ssh-refused", "ssh-hang", "host-key-changed", "reboot-hangs"})
 KERNEL_COMMAND_LINE = (

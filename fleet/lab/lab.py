@@ -247,10 +247,14 @@ class Lab:
             while not (folder / "state/ready").exists():
                 if not json.loads((folder / "wish.json").read_text())["on"]:
                     break
-                if time.monotonic() > end:
+                supervisor = recorded(folder / "processes.json").get("supervisor")
+                gone = supervisor is not None and not supervisor.alive
+                if gone or time.monotonic() > end:
                     log = (folder / "supervisor.log").read_text(errors="replace").strip().splitlines()[-3:]
                     raise FleetError(
-                        f"lab node {name} did not boot within {end - begun:.0f} s",
+                        f"lab node {name} did not boot: nothing runs it any more"
+                        if gone
+                        else f"lab node {name} did not boot within {end - begun:.0f} s",
                         where=str(folder / "supervisor.log"),
                         cause=" | ".join(log),
                         slug="lab-node-down",

@@ -74,10 +74,11 @@ class Begun:
     process: subprocess.Popen[bytes]
     out: Path
     err: Path
+    limit_s: float = LIMIT_S
 
-    def ran(self, limit_s: float = LIMIT_S) -> Ran:
+    def ran(self) -> Ran:
         """Wait for its end."""
-        rc = self.process.wait(limit_s)
+        rc = self.process.wait(self.limit_s)
         return Ran(self.words, rc, self.out.read_text(), self.err.read_text())
 
     def kill(self) -> None:
@@ -92,12 +93,19 @@ class Begun:
 
 @dataclass
 class Rehearsal:
-    """A lab in `folder`, its own inventory, artifacts and evidence."""
+    """A lab in `folder`, its own inventory, artifacts and evidence.
+
+    `database` is its URL where it is not the lab's own SQLite file; `settings` are more of the variables that each
+    command gets; `limit_s` is how long one may take.
+    """
 
     lab: Lab
     folder: Path
     said: list[str]
     vendor_path: tuple[str, ...] = ()
+    database: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    limit_s: float = LIMIT_S
     counter: int = 0
     children: list[Begun] = field(default_factory=list)
 
@@ -109,14 +117,16 @@ class Rehearsal:
         out, err = (self.folder / f"said/{self.counter:03}.{kind}" for kind in ("out", "err"))
         out.parent.mkdir(exist_ok=True)
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("FLEET_", "ANSIBLE_")) or "LAB" in k}
-        settings = {"FLEET_CONFIG": str(self.lab.folder / "fleet.toml"), "FLEET_OPERATOR": "tester", **(env or {})}
+        settings = {"FLEET_CONFIG": str(self.lab.folder / "fleet.toml"), "FLEET_OPERATOR": "tester", **self.settings}
+        settings |= {"FLEET_DB": self.database} if self.database else {}
+        settings |= env or {}
         with out.open("wb") as stdout, err.open("wb") as stderr:
             process = subprocess.Popen(
                 [sys.executable, "-m", "fleet.cli.main", *words], cwd=ROOT, env={**kept, **settings},
                 stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True,
                 preexec_fn=_die_with_parent,
             )  # fmt: skip
-        begun = Begun(words, process, out, err)
+        begun = Begun(words, process, out, err, self.limit_s)
         self.children.append(begun)
         return begun
 
@@ -170,7 +180,7 @@ class Rehearsal:
     @contextlib.contextmanager
     def store(self) -> Iterator[Rollouts]:
         """The rollouts of the lab's database."""
-        inventory = open_inventory(f"sqlite:///{self.lab.folder / 'fleet/inventory.db'}")
+        inventory = open_inventory(self.database or f"sqlite:///{self.lab.folder / 'fleet/inventory.db'}")
         try:
             yield Rollouts(inventory.database)
         finally:
@@ -252,9 +262,20 @@ def _record(network: str) -> Path:
 
 @contextlib.contextmanager
 def rehearsal(
-    folder: Path, spec: Mapping[str, Any], vendor_path: Sequence[str] = (), *, seed: int = 11, known: bool = True
+    folder: Path,
+    spec: Mapping[str, Any],
+    vendor_path: Sequence[str] = (),
+    *,
+    seed: int = 11,
+    known: bool = True,
+    database: str = "",
+    settings: Mapping[str, str] | None = None,
+    limit_s: float = LIMIT_S,
 ) -> Iterator[Rehearsal]:
-    """A lab of that spec, up; with `known`, its nodes are trusted, imported and probed, its packages in the store."""
+    """A lab of that spec, up; with `known`, its nodes are trusted, imported and probed, its packages in the store.
+
+    `database` is the URL of an empty one to use instead of the lab's own file; see `Rehearsal` for the rest.
+    """
     record = _record(str(spec["network"]))
     if record.is_file():
         left = json.loads(record.read_text())
@@ -269,7 +290,8 @@ def rehearsal(
     file = folder / "spec.yaml"
     file.write_text(yaml.safe_dump(dict(spec), sort_keys=False))
     said: list[str] = []
-    one = Rehearsal(Lab(folder / "lab", said.append, vendor_path=vendor_path), folder, said, tuple(vendor_path))
+    lab = Lab(folder / "lab", said.append, vendor_path=vendor_path)
+    one = Rehearsal(lab, folder, said, tuple(vendor_path), database, settings or {}, limit_s)
     try:
         one.lab.up(file, seed)
         if known:

@@ -9,16 +9,18 @@ import pytest
 import yaml
 
 from tests.lab.rehearsal import ROOT, rehearsal
-from tests.qemu.shell import Guest
+from tests.qemu.shell import LIMIT_S, Guest
 
 SPEC = Path(__file__).with_name("guest.yaml")
+PATIENT = {"FLEET_PROBE_TIMEOUT": "900"}  # an emulated processor on a busy host
 
 
 @pytest.fixture(scope="session")
 def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
     with rehearsal(
-        tmp_path_factory.mktemp("guest"), yaml.safe_load(SPEC.read_text()), [str(ROOT / "tests/acme")], known=False
-    ) as site:
+        tmp_path_factory.mktemp("guest"), yaml.safe_load(SPEC.read_text()), [str(ROOT / "tests/acme")], known=False,
+        settings=PATIENT, limit_s=LIMIT_S,
+    ) as site:  # fmt: skip
         site.fleet("node", "import", str(site.lab.folder / "nodes.yaml"))
         site.fleet("node", "trust", "@all", "-y")
         one = Guest(site, "qg-a")

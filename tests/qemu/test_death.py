@@ -22,7 +22,7 @@ def test_qemu_dies_with_its_supervisor_and_up_starts_it_again(guest: Guest) -> N
     assert b"qemu-system" in (subprocess.check_output(["ps", "-o", "args=", "-p", str(qemu.pid)]))
     guest.sh("echo before-death >>/root/effects; sync")
     supervisor.signal(signal.SIGKILL)
-    until("QEMU is gone", lambda: not qemu.alive, 10, 0.05)
+    until("QEMU is gone", lambda: not qemu.alive, pause_s=0.05)
     assert guest.site.lab.phase(guest.name) == "down"
     guest.site.lab.up(folder.parent / "spec.yaml", 11)
     assert guest.count("before-death") == 1, "the disk is the same"

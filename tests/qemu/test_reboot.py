@@ -13,9 +13,9 @@ SECOND = "/var/lib/fleet-second"  # a state folder beside the first: one run at 
 
 
 def cut(number: int) -> str:
-    """A step that hangs at its first run and ends well at any later one."""
+    """A step that hangs at its first run, for longer than any wait of a test, and ends well at any later one."""
     return (
-        f"echo begun-{number} >>/root/effects; sync; [ $(grep -c begun-{number} /root/effects) -gt 1 ] || sleep 500; "
+        f"echo begun-{number} >>/root/effects; sync; [ $(grep -c begun-{number} /root/effects) -gt 1 ] || sleep 9000; "
         f"echo ended-{number} >>/root/effects; echo well"
     )
 
@@ -24,8 +24,8 @@ def test_a_step_cut_by_a_reboot_is_repeated_and_a_one_way_step_is_ambiguous(gues
     before, boots = guest.boot_id(), guest.site.lab.state(guest.name).read()["boots"]
     again = guest.step("cut-idempotent", cut(1))
     one_way = guest.step("cut-one-way", cut(2), "one_way", state=SECOND)
-    with guest.session(again), guest.session(one_way):
-        until("both have begun", lambda: guest.count("begun-1") == guest.count("begun-2") == 1)
+    with guest.session(again) as first, guest.session(one_way) as second:
+        until("both have begun", lambda: guest.count("begun-1") == guest.count("begun-2") == 1, first, second)
         guest.sh("systemctl reboot", ok=(0, 255))
         guest.rebooted(before)
     assert guest.boot_id() != before
@@ -45,8 +45,8 @@ def test_power_is_cut_in_the_middle_of_a_step(guest: Guest) -> None:
     assert guest.sh(done) == "kept\n"
     before, cycles = guest.boot_id(), guest.site.lab.state(guest.name).read()["power_cycles"]
     process = guest.qemu()
-    with guest.session(guest.step("power", cut(3), "one_way")):
-        until("it has begun", lambda: guest.count("begun-3") == 1)
+    with guest.session(guest.step("power", cut(3), "one_way")) as controller:
+        until("it has begun", lambda: guest.count("begun-3") == 1, controller)
         guest.site.fleet("lab", "power", "--dir", str(guest.site.lab.folder), guest.name, "cycle")
         guest.rebooted(before)
     assert guest.qemu() != process

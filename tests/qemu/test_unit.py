@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.qemu.shell import Guest, killed, until
+from tests.qemu.shell import LIMIT_S, Guest, killed, until
 
 pytestmark = [pytest.mark.qemu, pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")]
 SLOW = (
@@ -20,7 +20,7 @@ def test_a_step_is_a_unit_and_the_next_start_attaches_after_kill_9(guest: Guest)
     """One-way, so that a second run of the command would be told from an attached one by its status too."""
     step = guest.step("r-1.f1.1-abc", SLOW, "one_way")
     with guest.session(f"echo $$ >/run/session; exec {step}") as first:
-        until("the step has begun", lambda: guest.count("begun") == 1)
+        until("the step has begun", lambda: guest.count("begun") == 1, first)
         unit = guest.properties("fleet-r-1.f1.1-abc")
         assert (unit["LoadState"], unit["ActiveState"], unit["Transient"]) == ("loaded", "active", "yes")
         assert unit["ControlGroup"] == "/system.slice/fleet-r-1.f1.1-abc.service"
@@ -32,10 +32,10 @@ def test_a_step_is_a_unit_and_the_next_start_attaches_after_kill_9(guest: Guest)
     assert guest.properties("fleet-r-1.f1.1-abc")["ActiveState"] == "active"
     with guest.session(step) as second:
         guest.sh("touch /run/go-on")
-        out, _ = second.communicate(timeout=120)
+        out, _ = second.communicate(timeout=LIMIT_S)
     assert (second.returncode, out) == (4, b"said\n")
     assert (guest.count("begun"), guest.count("ended")) == (1, 1)
-    until("the unit is gone", lambda: guest.properties("fleet-r-1.f1.1-abc")["LoadState"] == "not-found", 20)
+    until("the unit is gone", lambda: guest.properties("fleet-r-1.f1.1-abc")["LoadState"] == "not-found")
     assert guest.sh(step, ok=(4,)) == "said\n"
     assert guest.count("begun") == 1
 
