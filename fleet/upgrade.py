@@ -20,7 +20,7 @@ from fleet.aftermath import Running, anew, evidence_of, lifecycle, result_of
 from fleet.core.budget import OUT_OF_SERVICE, Limit, Verdict
 from fleet.core.errors import FleetError
 from fleet.core.model import Json, Node, Plan
-from fleet.core.move import Begin, Change, Do, Finish, Halt, Judge, Wait
+from fleet.core.move import KILLING, Begin, Change, Do, Finish, Halt, Judge, Wait
 from fleet.core.plan import cell_of
 from fleet.core.rollout import next_moves
 from fleet.core.task import NO_PLACE, NodeTask, Outcome, State, advance, begin, no_place, waits_for_person
@@ -96,7 +96,7 @@ class Upgrade:
         running = self._running.setdefault(rollout, [])
         if row.finished:
             return Progress(resting=True)
-        if row.request == "kill":
+        if row.request in KILLING:
             self._cut.setdefault(rollout, threading.Event()).set()
             self._collect(rollout, lease, block=True)
         else:

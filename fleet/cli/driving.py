@@ -304,6 +304,7 @@ def as_dict(row: Rollout, tasks: dict[str, Stored]) -> dict[str, Any]:
 
 def outcome(store: Rollouts, row: Rollout) -> int:
     """The exit status of a rollout at rest. A node that waits for a person has not failed."""
+    from fleet.core.move import ABORTING, GOING_BACK
     from fleet.core.task import fell_short
 
     tasks = [s.task for s in store.tasks(row.id).values()]
@@ -313,7 +314,7 @@ def outcome(store: Rollouts, row: Rollout) -> int:
     codes = []
     if row.state in ("paused", "running"):
         codes.append(errors.PAUSED)
-    if row.request in ("rollback", "pause-rollback") and row.state == "paused":
+    if row.request in GOING_BACK and row.request not in ABORTING and row.state == "paused":
         return errors.PAUSED  # nodes that went back did what was asked for
     if any(fell_short(task) for task in tasks):
         codes.append(errors.NODES_FAILED)

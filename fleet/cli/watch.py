@@ -33,7 +33,6 @@ SKEW_S = 30.0  # clocks of controllers may differ so much before a transition is
 LOST_LOOKS = 60  # so many in a row nobody drives and no controller lives: after this the plain twin gives up
 NAMES_S = 5.0  # between two looks at who the controllers are
 NOTES = 3
-_GOES_ON = ("abort", "kill")  # asked of a paused rollout: somebody is about to act
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class Observer:
 
 def resting(head: Head, driver: str) -> bool:
     """Whether nothing more happens before a person acts."""
-    return head.finished or (head.state == "paused" and head.request not in _GOES_ON and not driver)
+    return head.finished or (head.state == "paused" and head.request != "abort" and not driver)
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------

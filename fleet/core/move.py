@@ -12,10 +12,31 @@ from fleet.core.task import STATES, Direction, NodeTask
 
 RolloutState = Literal["running", "paused", "done", "failed", "aborted", "rolled-back"]
 FINISHED: tuple[RolloutState, ...] = ("done", "failed", "aborted", "rolled-back")
-Request = Literal["", "pause", "abort", "rollback", "pause-rollback", "kill"]
+Request = Literal["", "pause", "abort", "rollback", "pause-rollback", "kill", "kill-abort", "kill-rollback"]
 PAUSING: tuple[Request, ...] = ("pause", "pause-rollback")
-GOING_BACK: tuple[Request, ...] = ("abort", "rollback", "pause-rollback")
+KILLING: tuple[Request, ...] = ("kill", "kill-abort", "kill-rollback")
+ABORTING: tuple[Request, ...] = ("abort", "kill-abort")
+GOING_BACK: tuple[Request, ...] = (*ABORTING, "rollback", "pause-rollback", "kill-rollback")
 STAGES = ("start", "canary")  # what an approval may be asked for: before anything, and before what follows the canaries
+
+
+def asked_after(before: Request, what: Request) -> Request:
+    """What holds when `what` is asked of a rollout of which `before` was asked.
+
+    Neither a pause nor a kill makes anybody forget that nodes are to be taken back, and a pause does not soften a kill.
+    """
+    if what == "pause" and before in KILLING:
+        return before
+    if what == "pause" and before in GOING_BACK:
+        return "abort" if before in ABORTING else "pause-rollback"
+    if what == "kill" and before in GOING_BACK:
+        return "kill-abort" if before in ABORTING else "kill-rollback"
+    return what
+
+
+def going_on(before: Request) -> Request:
+    """What is asked of a rollout that goes on: an abort or a rollback stays one."""
+    return "abort" if before in ABORTING else "rollback" if before in GOING_BACK else ""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from fleet.core.gate import sample
 from fleet.core.move import (
     FINISHED,
     GOING_BACK,
+    KILLING,
     PAUSING,
     Begin,
     Change,
@@ -47,7 +48,7 @@ def _moves(view: View) -> Iterator[Move]:
         yield from (Change(task) for task in view.changed.values())
         return
     active = [task for task in view.tasks if task.begun]
-    if view.snapshot.request == "kill":
+    if view.snapshot.request in KILLING:
         if not active:
             yield Halt("killed by the operator: what was under way stands where it was cut off")
         return

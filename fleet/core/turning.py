@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fleet.core.move import GOING_BACK
+from fleet.core.move import GOING_BACK, KILLING
 from fleet.core.plan import SAFE_PHASES
 from fleet.core.task import (
     BEFORE,
@@ -36,12 +36,13 @@ REVISITS = 2
 def obeyed(view: View) -> Iterator[NodeTask]:
     """What the operator asked for."""
     request = view.snapshot.request
-    if request == "kill":
+    if request in KILLING:
         for task in view.tasks:
             if task.begun:
                 nxt = "fleet rollout resume takes it up where it stands, fleet rollout abort takes it back"
                 cut = held(task, asked(task, f"ambiguous: killed while {task.state}"), nxt, view.now)
                 yield replace(cut, open="intent")
+        return
     if request not in GOING_BACK:
         return
     why = "aborted by the operator" if request == "abort" else "rolled back by the operator"

@@ -21,7 +21,7 @@ from fleet.core.errors import Locked, NotFound
 from fleet.core.gate import Judgement
 from fleet.core.gate import dump as gate_rows
 from fleet.core.model import Json, Node, Plan, canonical
-from fleet.core.move import FINISHED, GOING_BACK, Request, RolloutState
+from fleet.core.move import FINISHED, Request, RolloutState, asked_after, going_on
 from fleet.core.nodeset import fold
 from fleet.core.task import NodeTask
 from fleet.inventory import outbox, rollout_rows
@@ -285,8 +285,8 @@ class Rollouts(Leases):
     def request(self, rollout: str, what: Request) -> bool:
         """`pause`, `abort`, `rollback`, `kill`, or "" to go on; read at the next tick. False when it is over by now.
 
-        A pause makes nobody forget that nodes are to be taken back: an abort begins nothing anyway, and a rollback that
-        rests is still one. One that is asked of a paused rollout sets it going.
+        What was asked before is not forgotten (see fleet.core.move). A rollback that is asked of a paused rollout sets
+        it going.
         """
         of = ROLLOUT.c
         with self.database.writing() as connection:
@@ -294,8 +294,7 @@ class Rollouts(Leases):
             row = connection.execute(query).first()
             if row is None or row.state in FINISHED:
                 return False
-            if what == "pause" and row.request in GOING_BACK:
-                what = "abort" if row.request == "abort" else "pause-rollback"
+            what = asked_after(row.request, what)
             goes = {"state": "running", "reason": ""} if what == "rollback" else {}
             connection.execute(update(ROLLOUT).where(of.id == rollout).values(request=what, **goes))
         return True
@@ -318,7 +317,7 @@ class Rollouts(Leases):
             query = select(ROLLOUT.c.state, ROLLOUT.c.request).where(ROLLOUT.c.id == lease.name)
             row = connection.execute(query.with_for_update()).one()
             if request is None:
-                request = "abort" if row.request == "abort" else "rollback" if row.request in GOING_BACK else ""
+                request = going_on(row.request)
             if row.state in FINISHED:
                 names = list(connection.execute(select(TASK.c.node).where(TASK.c.rollout == lease.name)).scalars())
                 _free(connection, names)
