@@ -1,25 +1,28 @@
 """Random kills over eight lab nodes: the command and controllers, alone or with their playbooks, over three rollouts.
 
 The first goes there and, since every node is made to fail its validation, back again; the second goes there; the third
-takes one node to an older driver. What was done is counted in the nodes, where each installation, removal, flash and
-boot writes a line of its own; how many were out at once, from the stored attempts.
+takes one node to an older driver. What went wrong is counted from the logs of the nodes, where each installation,
+removal, flash and boot writes a line of its own with its fence, and of the lab's scheduler (`counted_lab`).
 """
 
 from __future__ import annotations
 
 import os
 import random
+import shlex
 import signal
+import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from fleet.core.budget import Limit
-from fleet.core.model import Plan
-from fleet.core.task import Direction, State, path
+from fleet.core.model import Node, Plan
+from fleet.core.task import State
 from fleet.inventory.rollouts import Attempt
+from fleet.lab.scheduler import Scheduler
+from tests.engine.counted_lab import Deed, Fences, counted_lab, deeds
 from tests.lab.rehearsal import Begun, Rehearsal, default_spec, rehearsal
 
 NETWORK = "127.113.4"
@@ -29,7 +32,6 @@ LIMIT = "75%"
 OPTIONS = ("--max-failures", "100%", "--max-unavailable", LIMIT, "-y")
 NEWEST = ("--strategy", "newest", *OPTIONS)
 LOOK_S = 0.05
-Effects = dict[str, Counter[tuple[str, ...]]]
 
 
 class Chaos:
@@ -113,15 +115,6 @@ class Chaos:
             time.sleep(0.1)
 
 
-def effects(site: Rehearsal) -> Effects:
-    """What was done to each node since its lab came up."""
-    return {name: site.effects(name) for name in NAMES}
-
-
-def boots(site: Rehearsal) -> dict[str, int]:
-    return {name: int(site.lab.state(name).read()["boots"]) for name in NAMES}
-
-
 def plan_of(site: Rehearsal, rollout: str) -> Plan:
     with site.store() as store:
         return store.plan(store.rollout(rollout).plan)
@@ -132,68 +125,40 @@ def states(site: Rehearsal, rollout: str) -> dict[str, str]:
         return {name: stored.task.state for name, stored in store.tasks(rollout).items()}
 
 
-def reboots(plan: Plan, name: str, *, back: bool) -> int:
-    """How often the node starts on that way."""
-    group = next(group for group in plan.groups if name in group.nodes)
-    ways = [*path(group, "forward"), *(path(group, "back") if back else ())]
-    return sum(step.phase == "reboot" for step in ways)
-
-
-def wrong(site: Rehearsal, plan: Plan, before: Effects, started: Mapping[str, int], *, back: bool) -> Counter[str]:
-    """Changes lost and doubled in one rollout, counted in the nodes."""
-    found: Counter[str] = Counter(lost=0, doubled=0)
-    for name in [n for wave in plan.waves for n in wave]:
-        did = site.effects(name) - before[name]
-        if any(times > 1 for times in did.values()):
-            print(f"doubled: {name}: {did}", flush=True)
-        found["doubled"] += sum(times - 1 for times in did.values())
-        group = next(group for group in plan.groups if name in group.nodes)
-        ways: tuple[Direction, ...] = ("forward", "back") if back else ("forward",)
-        for steps in (path(group, way) for way in ways):
-            for change in [c for s in steps if s.phase == "install" for c in s.changes if c.component == "driver"]:
-                if change.new is not None and not did["install", "driver", change.new]:
-                    print(f"lost: {name}: driver {change.new} in {did}", flush=True)
-                    found["lost"] += 1
-        extra = boots(site)[name] - started[name] - reboots(plan, name, back=back)
-        if extra:
-            print(f"boots: {name}: {extra:+}", flush=True)
-        found["doubled" if extra > 0 else "lost"] += abs(extra)
-    return found
-
-
-def over_budget(site: Rehearsal, rollout: str) -> int:
-    """Steps that began while more nodes than allowed had begun and not ended."""
-    with site.store() as store:
-        attempts = store.attempts(rollout)
-    first = {name: min(a.began for a in attempts if a.node == name) for name in {a.node for a in attempts}}
-    last = {name: max(a.ended for a in attempts if a.node == name) for name in first}
-    allowed = Limit.parse(LIMIT).of(len(NAMES))
-    return sum(sum(first[o] <= at < last[o] for o in first) > allowed for at in first.values())
-
-
 class Tour:
     """The rollouts of one lab, one after the other, and what went wrong in them."""
 
-    def __init__(self, site: Rehearsal, dice: random.Random) -> None:
+    def __init__(self, site: Rehearsal, dice: random.Random, scheduler: Scheduler, fences: Fences) -> None:
         self.site = site
         self.chaos = Chaos(site, dice)
+        self.scheduler, self.fences = scheduler, fences
         self.total: Counter[str] = Counter()
-        self.rollouts = 0
+        self.rollouts = self.effects = 0
+
+    def log(self, since: int = 0) -> list[Deed]:
+        """What was done since then, as nanoseconds since the machine's boot."""
+        self.fences.look()
+        return [deed for deed in deeds(self.site.lab, NAMES, self.scheduler, self.fences.log()) if deed.at >= since]
 
     def turn(self, words: Sequence[str], upto: int, ok: Sequence[int], end: State) -> None:
         """One rollout until `upto` kills in all; every node of it must end in that state."""
-        before, started = effects(self.site), boots(self.site)
-        began, had = time.monotonic(), self.chaos.kills.total()
+        began, since, had = time.monotonic(), time.clock_gettime_ns(time.CLOCK_BOOTTIME), self.chaos.kills.total()
         rollout = self.chaos.carry(words, upto, ok)
         plan = plan_of(self.site, rollout)
         names = {name for wave in plan.waves for name in wave}
         assert states(self.site, rollout) == dict.fromkeys(names, end), states(self.site, rollout)
-        found = wrong(self.site, plan, before, started, back=end == "rolled-back")
-        found["over_budget"] = over_budget(self.site, rollout)
-        self.total.update(found)
+        log = self.log(since)
+        nodes = {name: Node(name, "") for name in NAMES}
+        counts = counted_lab(log, plan, nodes, {"fleet": LIMIT}, back=end == "rolled-back")
+        for field, sentences in vars(counts).items():
+            for sentence in sentences:
+                print(f"{field}: {sentence}", flush=True)
+        self.total.update(counts.numbers)
+        self.effects += len(log)
         self.site.evidence_is_whole(rollout)
         took, died = round(time.monotonic() - began), self.chaos.kills.total() - had
-        print(f"lab: {len(names)} nodes {end}, {died} kills, {took} s, {dict(found)}", flush=True)
+        waves = f"{len(names)} nodes in {len(plan.waves)} waves"
+        print(f"lab: {waves} {end}, {died} kills, {took} s, {len(log)} effects, {counts.numbers}", flush=True)
         self.rollouts += 1
 
 
@@ -201,27 +166,38 @@ def killed(kills: int, dice: random.Random) -> dict[str, object]:
     """Bring a lab up, carry out the three rollouts, kill what drives them so many times in all."""
     if under := os.environ.get("FLEET_LAB_DIR"):
         Path(under).mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="fleet-chaos-lab-", dir=os.environ.get("FLEET_LAB_DIR")) as folder,
-        rehearsal(Path(folder) / "site", default_spec(NETWORK, NAMES)) as site,
-    ):
-        tour = Tour(site, dice)
-        first = site.current(*NAMES)
-        for name in NAMES:
-            site.lab.fault(name, "validation-fail")
-        tour.turn(("upgrade", "@all", *NEWEST), kills * 3 // 5, (0, 6), "rolled-back")
-        for name in NAMES:
-            site.lab.fault(name, "validation-fail", on=False)
-        assert site.current(*NAMES) == first
-        tour.turn(("upgrade", "@all", *NEWEST), kills - kills // 8, (0,), "done")
-        then = site.current(*NAMES)
-        assert all(then[name] != first[name] for name in NAMES)
-        tour.turn(("upgrade", "nv-a", "--to", f"driver=={OLDER}", *OPTIONS), kills, (0,), "done")
-        assert site.current("nv-a")["nv-a"]["driver"] == OLDER
-        assert all(site.runs_on(name) == [] for name in NAMES)
-        left = list((site.lab.folder / "fleet/playbook").glob("run-*"))
-        assert left == [], left
-        assert not any(tour.total.values()), tour.total
+    with tempfile.TemporaryDirectory(prefix="fleet-chaos-lab-", dir=os.environ.get("FLEET_LAB_DIR")) as name:
+        folder = Path(name)
+        scheduler = Scheduler(folder / "scheduler.jsonl")
+        command = shlex.join([sys.executable, "-m", "fleet.lab.scheduler", str(scheduler.file)])
+        settings = {"FLEET_DRAIN_COMMAND": command, "FLEET_UNDRAIN_COMMAND": command}
+        with (
+            rehearsal(folder / "site", default_spec(NETWORK, NAMES), settings=settings) as site,
+            Fences(folder / "fences.jsonl", site.lab, NAMES) as fences,
+        ):
+            tour = Tour(site, dice, scheduler, fences)
+            _tour(tour, kills)
     died = dict(tour.chaos.kills)
     return {"kills": sum(died.values()), "of": died, "rollouts": tour.rollouts, "nodes": len(NAMES),
-            "wrong": dict(tour.total)}  # fmt: skip
+            "effects": tour.effects, "wrong": dict(tour.total)}  # fmt: skip
+
+
+def _tour(tour: Tour, kills: int) -> None:
+    """There and back, there, and one node to an older driver; nothing of it may be left, and nothing be wrong."""
+    site = tour.site
+    first = site.current(*NAMES)
+    for name in NAMES:
+        site.lab.fault(name, "validation-fail")
+    tour.turn(("upgrade", "@all", *NEWEST), kills * 3 // 5, (0, 6), "rolled-back")
+    for name in NAMES:
+        site.lab.fault(name, "validation-fail", on=False)
+    assert site.current(*NAMES) == first
+    tour.turn(("upgrade", "@all", *NEWEST), kills - kills // 8, (0,), "done")
+    then = site.current(*NAMES)
+    assert all(then[name] != first[name] for name in NAMES)
+    tour.turn(("upgrade", "nv-a", "--to", f"driver=={OLDER}", *OPTIONS), kills, (0,), "done")
+    assert site.current("nv-a")["nv-a"]["driver"] == OLDER
+    assert all(site.runs_on(name) == [] for name in NAMES)
+    left = list((site.lab.folder / "fleet/playbook").glob("run-*"))
+    assert left == [], left
+    assert not any(tour.total.values()), tour.total

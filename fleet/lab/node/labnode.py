@@ -65,12 +65,35 @@ class Files:
             return document
 
     def effect(self, kind: str, **detail: Any) -> None:
-        """Append one line: something was really done."""
+        """Append one line: something was really done.
+
+        Beside the time of day it has `ns`, of the clock since the machine's boot, which all nodes of a host share and
+        nobody sets; and, of the run of fleet-run that did it, `run`, `fence` and `begun` (see `fenced`).
+        """
         self.effects.parent.mkdir(parents=True, exist_ok=True)
-        line = json.dumps({"at": round(time.time(), 3), "kind": kind, **detail}, sort_keys=True)
+        moment = {"at": round(time.time(), 3), "ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME)}
+        line = json.dumps({**moment, "kind": kind, **fenced(os.getpid()), **detail}, sort_keys=True)
         with self.effects.open("a") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             handle.write(line + "\n")
+
+
+def fenced(pid: int, proc: Path = Path("/proc")) -> dict[str, Any]:
+    """The run of fleet-run that a process works for, by the argv of its ancestors: `run` is its name, `fence` the
+    number it was begun under, `begun` when, in nanoseconds since the machine's boot (rounded down to a clock tick).
+
+    {} when there is none: a later controller's number never gets here, only what the run itself was given.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        while pid > 1:
+            words = (proc / str(pid) / "cmdline").read_text().split("\0")
+            fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+            if "--child" in words and words[words.index("--child") - 1].endswith("fleet-run"):
+                name, number = words[words.index("--child") + 1 :][:2]
+                begun = int(fields[19]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+                return {"run": name, "fence": int(number), "begun": begun}
+            pid = int(fields[1])
+    return {}
 
 
 NODE = Files()
