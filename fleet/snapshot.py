@@ -15,7 +15,7 @@ def snapshot_of(
     judging: bool,
 ) -> Snapshot:  # fmt: skip
     """The rollout at `now`. `busy` nodes have a step under way here; `judging` = a gate is being looked at."""
-    said = store.approvals(plan.id) if plan.policy.get("approve") else []
+    said = store.approvals(row) if plan.policy.get("approve") else []
     last = {approval.stage: approval for approval in said}
     no = next((a for a in last.values() if a.refusal), None)
     return Snapshot(

@@ -275,6 +275,7 @@ def eta(store: Rollouts, row: Rollout, parallel: int = PARALLEL) -> Estimate:
 def as_dict(row: Rollout, tasks: dict[str, Stored]) -> dict[str, Any]:
     """The body of `kind: Rollout`."""
     from fleet.core.move import summary
+    from fleet.inventory.history import iso
 
     return {
         "id": row.id,
@@ -290,9 +291,9 @@ def as_dict(row: Rollout, tasks: dict[str, Stored]) -> dict[str, Any]:
             {
                 "name": name,
                 "state": s.task.state,
-                "wave": s.task.wave,
+                "wave": s.task.wave + 1,
                 "direction": s.task.direction,
-                "since": s.task.since,
+                "since": iso(s.task.since),
                 "reason": s.task.reason,
                 "owner": s.task.owner,
                 "nextAction": s.task.next_action,

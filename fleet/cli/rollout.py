@@ -76,7 +76,7 @@ def show(ctx: click.Context, rollout_id: str, steps: str | None, output: str) ->
         # Of ten thousand nodes these are a hundred thousand rows: only where they are shown.
         attempts = store.attempts(row.id, steps or "") if steps or output != "table" else []
         left = eta(store, row)
-        waves, approvals = store.waves(row.id), store.approvals(row.plan)
+        waves, approvals = store.waves(row.id), store.approvals(row)
         models = {cell_of(group): f"{group.vendor} {group.model}" for group in store.plan(row.plan).groups}
     if steps and steps not in tasks:
         raise errors.NotFound(
@@ -85,14 +85,18 @@ def show(ctx: click.Context, rollout_id: str, steps: str | None, output: str) ->
     if output != "table":
         body = {**as_dict(row, tasks), "eta": left.as_dict()}
         body["waves"] = [
-            {"number": w.number, "size": w.size, "began": w.began, "ended": w.ended, "gate": gate.dump(w.gate)}
+            {
+                "number": w.number + 1, "size": w.size, "began": moment(w.began, ""), "ended": moment(w.ended, ""),
+                "gate": gate.dump(w.gate),
+            }
             for w in waves
-        ]
+        ]  # fmt: skip
         body["approvals"] = [vars(approval) for approval in approvals]
         body["steps"] = [
             {
                 "node": a.node, "direction": a.direction, "cursor": a.cursor, "phase": a.phase, "state": a.state,
-                "fence": a.fence, "began": a.began, "ended": a.ended, "detail": a.detail, "evidence": a.evidence,
+                "fence": a.fence, "began": moment(a.began, ""), "ended": moment(a.ended, ""),
+                "seconds": round(a.ended - a.began, 1) if a.ended else None, "detail": a.detail, "evidence": a.evidence,
             }
             for a in attempts
         ]  # fmt: skip

@@ -89,7 +89,7 @@ def _said(
 def _missing(store: Rollouts, row: Rollout) -> str:
     """The first stage that the plan asks a yes for and that has none."""
     asked = store.plan(row.plan).policy.get("approve")
-    given = {approval.stage: approval.verdict for approval in store.approvals(row.plan)}
+    given = {approval.stage: approval.verdict for approval in store.approvals(row)}
     left = [
         stage for stage in STAGES if isinstance(asked, list | tuple) and stage in asked and given.get(stage) != "yes"
     ]

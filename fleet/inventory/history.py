@@ -273,7 +273,7 @@ def overdue(database: Database, now: float, grace_s: float = 0.0) -> list[tuple[
 def overdue_body(late: Standing) -> dict[str, Json]:
     """The body of the event of a node past its limit."""
     return {
-        "nodes": late.node, "count": 1, "state": late.state, "since": late.since, "limitS": late.limit_s,
+        "nodes": late.node, "count": 1, "state": late.state, "since": iso(late.since), "limitS": late.limit_s,
         "reason": late.reason, "owner": late.owner, "nextAction": late.next_action,
     }  # fmt: skip
 

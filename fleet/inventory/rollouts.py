@@ -7,7 +7,6 @@ node, a claim on a budget, a lease) is one writing transaction.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from fleet.core import planfile
 from fleet.core.budget import Limit, Verdict, admit
-from fleet.core.errors import Locked, NotFound
+from fleet.core.errors import Locked
 from fleet.core.gate import Judgement
 from fleet.core.gate import dump as gate_rows
 from fleet.core.model import Json, Node, Plan, canonical
@@ -25,31 +24,23 @@ from fleet.core.move import FINISHED, Request, RolloutState, asked_after, going_
 from fleet.core.nodeset import fold
 from fleet.core.task import NodeTask
 from fleet.inventory import outbox, rollout_rows
-from fleet.inventory.database import Database, chunks, upsert
-from fleet.inventory.leases import LEASE, Leases
+from fleet.inventory.database import chunks, upsert
+from fleet.inventory.leases import LEASE
 from fleet.inventory.rollout_rows import Approval, Attempt, Fenced, Lease, Result, Rollout, Stored, Wave
+from fleet.inventory.stored_rollouts import APPROVAL, CLAIM, PLAN, ROLLOUT, WAVE, StoredRollouts
 from fleet.inventory.tables import rollouts as tables
 from fleet.inventory.tables import table
-from fleet.inventory.task_rows import ATTEMPT, TASK, TASK_ROWS, TaskMemory, last_attempts, write
+from fleet.inventory.task_rows import ATTEMPT, TASK, last_attempts, write
 
-PLAN = table(tables.PlanRow)
-ROLLOUT = table(tables.RolloutRow)
-WAVE = table(tables.WaveRow)
 OWNER = table(tables.NodeOwnerRow)
-CLAIM = table(tables.BudgetClaimRow)
-APPROVAL = table(tables.ApprovalRow)
 
 __all__ = ["Approval", "Attempt", "Fenced", "Lease", "Result", "Rollout", "Rollouts", "Stored", "Wave"]
 
 
-class Rollouts(Leases):
+class Rollouts(StoredRollouts):
     """The rollouts of one database, and the leases under which they are written."""
 
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self._memory = TaskMemory()
-
-    # --- making and finding ---------------------------------------------------------------------------------------
+    # --- making ---------------------------------------------------------------------------------------------------
 
     def create(
         self, rollout: str, plan: Plan, command: str, units: Sequence[Sequence[str]], who: str, at: str
@@ -82,85 +73,6 @@ class Rollouts(Leases):
                 connection.execute(insert(WAVE), waves)
             outbox.enqueue(connection, rollout, "rollout.started", {"plan": plan.id, "who": who}, time.time())
         return self.rollout(rollout)
-
-    def rollout(self, rollout: str) -> Rollout:
-        """One rollout by its id, or by a beginning of it that is not ambiguous."""
-        with self.database.reading() as connection:
-            query = select(ROLLOUT).where(ROLLOUT.c.id.startswith(rollout, autoescape=True)).limit(2)
-            found = list(connection.execute(query))
-        exact = [row for row in found if row.id == rollout]
-        if len(exact or found) != 1 or not rollout:
-            several = len(found) > 1 and rollout != ""
-            what = f"several rollouts begin with {rollout!r}" if several else f"no rollout is called {rollout!r}"
-            raise NotFound(what, hint="fleet rollout list --all", slug="unknown-rollout")
-        return rollout_rows.rollout((exact or found)[0])
-
-    def rollouts(self, *, unfinished: bool = False) -> list[Rollout]:
-        """All rollouts, newest first."""
-        query = select(ROLLOUT).order_by(ROLLOUT.c.at.desc(), ROLLOUT.c.id)
-        if unfinished:
-            query = query.where(ROLLOUT.c.state.not_in(FINISHED))
-        with self.database.reading() as connection:
-            return [rollout_rows.rollout(row) for row in connection.execute(query)]
-
-    def of_node(self, node: str) -> tuple[Rollout, Stored] | None:
-        """The unfinished rollout that has this node, else the newest one that had it; and the node's task there."""
-        query = (
-            select(TASK.c.rollout)
-            .join(ROLLOUT, ROLLOUT.c.id == TASK.c.rollout)
-            .where(TASK.c.node == node)
-            .order_by(ROLLOUT.c.state.in_(FINISHED), ROLLOUT.c.at.desc(), ROLLOUT.c.id)
-            .limit(1)
-        )
-        with self.database.reading() as connection:
-            found = connection.execute(query).scalar()
-            if found is None:
-                return None
-            row = connection.execute(select(ROLLOUT).where(ROLLOUT.c.id == found)).one()
-            task = connection.execute(TASK_ROWS.where(TASK.c.rollout == found, TASK.c.node == node)).one()
-        return rollout_rows.rollout(row), rollout_rows.stored(task)
-
-    def unfinished(self, command: str = "", plan: str = "") -> Rollout | None:
-        """The unfinished rollout that this command, or this plan, began."""
-        for rollout in self.rollouts(unfinished=True):
-            if (command and rollout.command == command) or (plan and rollout.plan == plan):
-                return rollout
-        return None
-
-    def plan(self, plan: str) -> Plan:
-        """A stored plan by its id."""
-        with self.database.reading() as connection:
-            body = connection.execute(select(PLAN.c.body).where(PLAN.c.id == plan)).scalar()
-        if body is None:
-            raise NotFound(f"no plan is called {plan!r}", slug="unknown-plan")
-        return planfile.load(json.loads(body), where=f"plan {plan}")
-
-    def tasks(self, rollout: str) -> dict[str, Stored]:
-        """The nodes of a rollout, in wave order."""
-        query = TASK_ROWS.where(TASK.c.rollout == rollout).order_by(TASK.c.wave, TASK.c.node)
-        with self.database.reading() as connection:
-            return self._memory.read(rollout, connection.execute(query))
-
-    def waves(self, rollout: str) -> list[Wave]:
-        """The waves of a rollout, in order."""
-        with self.database.reading() as connection:
-            query = select(WAVE).where(WAVE.c.rollout == rollout).order_by(WAVE.c.number)
-            return [rollout_rows.wave(row) for row in connection.execute(query)]
-
-    def approvals(self, plan: str) -> list[Approval]:
-        """What people said to a plan, oldest first."""
-        of = APPROVAL.c
-        query = select(of.plan, of.stage, of.verdict, of.who, of.why, of.at).where(of.plan == plan).order_by(of.id)
-        with self.database.reading() as connection:
-            return [Approval(*row) for row in connection.execute(query)]
-
-    def attempts(self, rollout: str, node: str = "") -> list[Attempt]:
-        """The attempts of a rollout, or of one of its nodes, in the order in which they began."""
-        query = select(ATTEMPT).where(ATTEMPT.c.rollout == rollout).order_by(ATTEMPT.c.id)
-        if node:
-            query = query.where(ATTEMPT.c.node == node)
-        with self.database.reading() as connection:
-            return [Attempt(**row._mapping) for row in connection.execute(query)]
 
     # --- carrying out: under the lease ----------------------------------------------------------------------------
 
@@ -380,11 +292,6 @@ class Rollouts(Leases):
         with self._fenced(lease) as connection:
             for some in chunks(list(names)):
                 connection.execute(delete(CLAIM).where(CLAIM.c.rollout == lease.name, CLAIM.c.node.in_(some)))
-
-    def claims(self) -> dict[str, str]:
-        """node -> the rollout that has taken it out."""
-        with self.database.reading() as connection:
-            return {row.node: row.rollout for row in connection.execute(select(CLAIM))}
 
 
 def _free(connection: Connection, names: Sequence[str]) -> None:

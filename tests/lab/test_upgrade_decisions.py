@@ -59,5 +59,5 @@ def test_a_rollout_that_is_over_is_taken_back_and_tried_again(site: Rehearsal) -
     again = site.document("rollout", "retry", done["id"], "br-b", "-y", kind="Rollout")
     assert again["state"] == "done" and site.current("br-b")["br-b"] == after
     shown = site.document("rollout", "show", done["id"], kind="Rollout")
-    assert {wave["number"]: {j["verdict"] for j in wave["gate"].values()} for wave in shown["waves"]} == {0: {"pass"}}
+    assert {wave["number"]: {j["verdict"] for j in wave["gate"].values()} for wave in shown["waves"]} == {1: {"pass"}}
     site.evidence_is_whole(done["id"])

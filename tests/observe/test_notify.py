@@ -227,9 +227,9 @@ def test_equal_endings_are_one_event(inventory: Inventory) -> None:
 def test_a_node_past_its_limit_is_told_once(inventory: Inventory) -> None:
     subscribe(inventory.database, [])
     box = Outbox(inventory.database)
-    late: tuple[str, dict[str, Json]] = ("r-1", {"nodes": "n1", "count": 1, "since": 5.5, "limitS": 60})
+    late: tuple[str, dict[str, Json]] = ("r-1", {"nodes": "n1", "count": 1, "since": NOW, "limitS": 60})
     assert box.overdue([late]) == 1 and box.overdue([late]) == 0
-    assert box.overdue([late, ("r-1", {"nodes": "n1", "count": 1, "since": 99.0, "limitS": 60})]) == 1
+    assert box.overdue([late, ("r-1", {"nodes": "n1", "count": 1, "since": "2031-05-02", "limitS": 60})]) == 1
     assert [e.kind for e in box.take(10, 1.0)] == ["node.overdue"] * 2
 
 

@@ -212,6 +212,23 @@ def test_nothing_begins_without_a_yes_and_the_canaries_need_their_own(site: Site
     assert set(site.states().values()) == {"done"}
 
 
+def test_a_yes_is_good_for_one_run_of_a_plan(site: Site) -> None:
+    made = site.start(site.nodes("n0"), approve=("start",))
+    site.store.approve(Approval(made.id, "start", "yes", "eve", "", "2031-05-01T07:00:00Z"))
+    site.engine.submit("r-1")
+    assert site.states() == {"n0": "done"}
+    lease = site.store.acquire("r-1", "me", 60.0, 0.0, lambda _: True)
+    decision.roll_back(site.upgrade, "r-1", lease)
+    site.engine.submit("r-1")
+    assert site.states() == {"n0": "rolled-back"}
+    decision.start(site.upgrade, "r-2", made, "command", "sha256:m")
+    site.engine.submit("r-2")
+    assert site.store.rollout("r-2").reason.startswith(f"approval: plan {made.id} waits for a yes to begin")
+    site.store.approve(Approval(made.id, "start", "yes", "eve", "", "2041-05-01T07:00:00Z"))
+    site.engine.submit("r-2")
+    assert site.states("r-2") == {"n0": "done"}
+
+
 def test_retry_takes_failed_and_held_nodes_through_it_again(site: Site) -> None:
     site.start(site.nodes(*TEN))
     fault(site, "n0", "fail-install")

@@ -77,7 +77,7 @@ def test_an_approval_is_for_one_plan_and_by_somebody_else(person: Person) -> Non
     person("rollout", "approve", "r-1", "-y", code=5, FLEET_OPERATOR="li")
     assert "own-approval" in person.err
     person("rollout", "approve", "r-1", "-y", "--plan", "p-000000000000", code=7, FLEET_OPERATOR="wang")
-    assert "other-plan" in person.err and store.approvals(made.id) == []
+    assert "other-plan" in person.err and store.approvals(store.rollout("r-1")) == []
     person("rollout", "reject", "r-1", code=2, FLEET_OPERATOR="wang")
     person("rollout", "reject", "r-1", "--why", "wrong night", FLEET_OPERATOR="wang")
     row = store.rollout("r-1")
