@@ -370,10 +370,10 @@ def reopened(group: Group, task: NodeTask, now: float) -> NodeTask:
 def failing(task: NodeTask) -> bool:
     """Whether the node counts as a failure: it ended badly by itself, or is on its way there.
 
-    Jobs that outlast a drain, and a way back that was decided for a whole cell or rollout, are no failures of the node.
+    Jobs that outlast a drain, and a way back that a person or a whole cell decided on, are no failures of the node.
     """
     if task.state == "failed":
         return True
-    if task.reason.startswith((REVISIT, WITH)) or task.direction == "return":
+    if task.reason.startswith((REVISIT, *DECIDED)) or task.direction == "return":
         return False
     return task.state == "rolled-back" or (task.begun and task.direction != "forward")

@@ -19,7 +19,7 @@ from fleet.core.errors import NotFound
 from fleet.core.estimate import History, Tally
 from fleet.core.model import DOMAINS, Json
 from fleet.core.move import FINISHED
-from fleet.core.task import ENDS, REVISIT, WITH
+from fleet.core.task import DECIDED, ENDS, REVISIT
 from fleet.inventory.database import Database, chunks
 from fleet.inventory.tables import nodes as node_tables
 from fleet.inventory.tables import rollouts as tables
@@ -250,7 +250,7 @@ def states(database: Database, rollouts: Sequence[str]) -> dict[str, dict[str, t
 def failing(database: Database, rollouts: Sequence[str]) -> dict[str, int]:
     """rollout -> nodes that failed, or are on the way back because they did: those of `fleet.core.task.failing`."""
     of = TASK.c
-    told = or_(*(of.reason.startswith(word, autoescape=True) for word in (REVISIT, WITH)), of.direction == "return")
+    told = or_(*(of.reason.startswith(word, autoescape=True) for word in (REVISIT, *DECIDED)), of.direction == "return")
     back = or_(of.state == "rolled-back", and_(_BEGUN, of.direction != "forward"))
     bad = or_(of.state == "failed", and_(not_(told), back))
     query = select(of.rollout, func.count()).where(of.rollout.in_(list(rollouts)), bad)

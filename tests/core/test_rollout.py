@@ -264,3 +264,10 @@ def test_an_abort_changes_nothing_on_what_may_be_another_machine(reason: str, st
     assert isinstance(move, Change)
     assert state == (move.task.state if move.task.ended else move.task.direction)
     assert "aborted by the operator" in move.task.reason and reason in move.task.reason
+
+
+def test_what_a_person_takes_back_is_no_failure_of_the_node() -> None:
+    for why, fails in (("rolled back by the operator", False), ("aborted by the operator", False), ("dkms", True)):
+        task = NodeTask("a", 0, 0, "installing", direction="back", cursor=0, reason=why)
+        assert failing(task) == failing(replace(task, state="rolled-back")) == fails
+        assert failing(replace(task, state="failed"))
