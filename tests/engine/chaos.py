@@ -2,10 +2,10 @@
 
 PART is `leases` or `dbos`: rollouts of 60 simulated nodes are carried out by controllers that are killed at a random
 place, or after a random time, until KILLS have died; on a SQLite file and on PostgreSQL by turns, and there another
-controller takes over. PART `lab` does it with the command and with controllers over eight lab nodes
-(tests/engine/chaos_lab.py). `all`, the default, is three eighths of the kills on each engine and a quarter in the lab.
-The seed is printed first; the same seed kills in the same places again, the random times apart. The last line of each
-part is JSON.
+controller takes over. PART `lab` does it with the command and with controllers over eight lab nodes, `lab-postgresql`
+the same with a server (tests/engine/chaos_lab.py). `all`, the default, is three eighths of the kills on each engine and
+an eighth in each lab. The seed is printed first; the same seed kills in the same places again, the random times apart.
+The last line of each part is JSON.
 """
 
 from __future__ import annotations
@@ -103,7 +103,13 @@ def part(name: str, kills: int, seed: int) -> None:
     print(f"{name}: seed {seed}", flush=True)
     dice = random.Random(f"{seed} {name}")
     began = time.monotonic()
-    said = chaos_lab.killed(kills, dice) if name == "lab" else simulated(kills, dice, name)
+    if name == "lab":
+        said = chaos_lab.killed(kills, dice)
+    elif name == "lab-postgresql":
+        with server() as database:
+            said = chaos_lab.killed(kills, dice, database.url(database.make()))
+    else:
+        said = simulated(kills, dice, name)
     line = {"part": name, "seed": seed, **said, "seconds": round(time.monotonic() - began)}
     print(json.dumps(line), flush=True)
 
@@ -112,8 +118,9 @@ def main(kills: str = "200", seed: str = "", name: str = "all") -> None:
     """Kill, and print what came of it."""
     chosen = int(seed) if seed else random.SystemRandom().randrange(1_000_000)
     total = int(kills)
-    engines = total * 3 // 8
-    parts = {"leases": engines, "dbos": engines, "lab": total - 2 * engines} if name == "all" else {name: total}
+    engines, lab = total * 3 // 8, total // 8
+    every = {"leases": engines, "dbos": engines, "lab": lab, "lab-postgresql": total - 2 * engines - lab}
+    parts = every if name == "all" else {name: total}
     for each, number in parts.items():
         part(each, number, chosen)
 

@@ -1,5 +1,8 @@
 """Random kills over eight lab nodes: the command and controllers, alone or with their playbooks, over three rollouts.
 
+On PostgreSQL, where another controller may take over from one that is only silent, some are stopped first and go on
+beside their successor for a moment before they are killed.
+
 The first goes there and, since every node is made to fail its validation, back again; the second goes there; the third
 takes one node to an older driver. What went wrong is counted from the logs of the nodes, where each installation,
 removal, flash and boot writes a line of its own with its fence, and of the lab's scheduler (`counted_lab`).
@@ -17,21 +20,33 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fleet.core.model import Node, Plan
 from fleet.core.task import State
 from fleet.inventory.rollouts import Attempt
+from fleet.lab.process import this
 from fleet.lab.scheduler import Scheduler
 from tests.engine.counted_lab import Deed, Fences, counted_lab, deeds
 from tests.lab.rehearsal import Begun, Rehearsal, default_spec, rehearsal
 
 NETWORK = "127.113.4"
 OLDER = "580.95.05"  # a driver of nv-a before the newest
-NAMES = ("nv-a", "nv-b", "as-a", "as-b", "mx-a", "mx-b", "br-a", "br-b")
+FIRST = ("nv-a", "nv-b", "as-a", "mx-a", "mx-b", "br-a")  # the canaries: of no two the same hardware
+TWINS = {"as-c": "as-a", "br-c": "br-a"}  # another node of that class: the second wave
+NAMES = (*FIRST, *TWINS)
 LIMIT = "75%"
 OPTIONS = ("--max-failures", "100%", "--max-unavailable", LIMIT, "-y")
 NEWEST = ("--strategy", "newest", *OPTIONS)
+ALL_ILL = ("--ignore-canary", "--no-gate")  # go on, though every node of a wave fails
 LOOK_S = 0.05
+
+
+def spec() -> dict[str, Any]:
+    """Eight nodes that make two waves."""
+    one = default_spec(NETWORK, FIRST)
+    one["nodes"] |= {name: dict(one["nodes"][twin]) for name, twin in TWINS.items()}
+    return one
 
 
 class Chaos:
@@ -41,6 +56,7 @@ class Chaos:
         self.site = site
         self.dice = dice
         self.kills: Counter[str] = Counter()
+        self.names = 0
 
     def carry(self, words: Sequence[str], kills: int, ok: Sequence[int]) -> str:
         """Carry out one `fleet upgrade`, killing its driver so many times if it lives that long; its id."""
@@ -49,7 +65,7 @@ class Chaos:
         while self.kills.total() < kills and not self._ended(mine):
             by_controller = bool(mine) and self.dice.random() < 0.4
             if by_controller:
-                begun = self.site.begin("controller", "run", "--name", "c1")
+                begun = self._controller()
             else:
                 begun = self.site.begin(*words)
             mine = self._wait_for_work(begun, known, mine)
@@ -57,12 +73,42 @@ class Chaos:
             if begun.process.poll() is not None:
                 assert begun.process.returncode in ok, str(begun.ran())
                 continue
+            if self.site.database and mine and self.dice.random() < 0.4:
+                begun, by_controller = self._superseded(begun, known, mine), True
+                if self.kills.total() >= kills:
+                    begun.process.terminate()
+                    begun.process.wait(240)
+                    continue
+                self._wait_a_while(begun, mine)
             self._kill(begun, "controller" if by_controller else "command")
         if not self._ended(mine):
             self.site.fleet(*words, ok=ok)
         (rollout,) = set(self._ids()) - set(known)
         assert self._ended([rollout])
         return rollout
+
+    def _controller(self) -> Begun:
+        """The one of the lab's file, or on a server one that shares its name with no living one."""
+        self.names += 1
+        return self.site.begin("controller", "run", "--name", f"c{self.names}" if self.site.database else "c1")
+
+    def _superseded(self, begun: Begun, known: Sequence[str], mine: list[str]) -> Begun:
+        """Stop the driver and its playbooks until another one drives, let them go on, and kill them; that other one."""
+        held = [this(pid) for pid in (*self.site.playbooks(), begun.process.pid)]
+        stopped = [process for process in held if process is not None]
+        for process in stopped:
+            process.signal(signal.SIGSTOP)
+        other = self._controller()
+        self._wait_for_work(other, known, mine)
+        time.sleep(self.dice.uniform(0.0, 4.0))
+        for process in stopped:
+            process.signal(signal.SIGCONT)
+        time.sleep(self.dice.uniform(0.0, 6.0))
+        for process in stopped:
+            process.signal(signal.SIGKILL)
+        begun.process.wait()
+        self.kills["superseded"] += 1
+        return other
 
     def _ids(self) -> list[str]:
         with self.site.store() as store:
@@ -145,6 +191,7 @@ class Tour:
         began, since, had = time.monotonic(), time.clock_gettime_ns(time.CLOCK_BOOTTIME), self.chaos.kills.total()
         rollout = self.chaos.carry(words, upto, ok)
         plan = plan_of(self.site, rollout)
+        assert len(plan.waves) == (1 if "@all" not in words else 2), plan.waves
         names = {name for wave in plan.waves for name in wave}
         assert states(self.site, rollout) == dict.fromkeys(names, end), states(self.site, rollout)
         log = self.log(since)
@@ -162,8 +209,11 @@ class Tour:
         self.rollouts += 1
 
 
-def killed(kills: int, dice: random.Random) -> dict[str, object]:
-    """Bring a lab up, carry out the three rollouts, kill what drives them so many times in all."""
+def killed(kills: int, dice: random.Random, database: str = "") -> dict[str, object]:
+    """Bring a lab up, carry out the three rollouts, kill what drives them so many times in all.
+
+    `database` is the URL of an empty one; default is a SQLite file.
+    """
     if under := os.environ.get("FLEET_LAB_DIR"):
         Path(under).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fleet-chaos-lab-", dir=os.environ.get("FLEET_LAB_DIR")) as name:
@@ -172,7 +222,7 @@ def killed(kills: int, dice: random.Random) -> dict[str, object]:
         command = shlex.join([sys.executable, "-m", "fleet.lab.scheduler", str(scheduler.file)])
         settings = {"FLEET_DRAIN_COMMAND": command, "FLEET_UNDRAIN_COMMAND": command}
         with (
-            rehearsal(folder / "site", default_spec(NETWORK, NAMES), settings=settings) as site,
+            rehearsal(folder / "site", spec(), settings=settings, database=database) as site,
             Fences(folder / "fences.jsonl", site.lab, NAMES) as fences,
         ):
             tour = Tour(site, dice, scheduler, fences)
@@ -188,7 +238,7 @@ def _tour(tour: Tour, kills: int) -> None:
     first = site.current(*NAMES)
     for name in NAMES:
         site.lab.fault(name, "validation-fail")
-    tour.turn(("upgrade", "@all", *NEWEST), kills * 3 // 5, (0, 6), "rolled-back")
+    tour.turn(("upgrade", "@all", *NEWEST, *ALL_ILL), kills * 3 // 5, (0, 6), "rolled-back")
     for name in NAMES:
         site.lab.fault(name, "validation-fail", on=False)
     assert site.current(*NAMES) == first

@@ -25,6 +25,7 @@ from fleet.lab.simulated import Effect
 from tests.engine.counted import Counts, out_of_wave, over_budget, superseded
 
 CHANGES = ("install", "remove", "flash")  # must be done under a fence, and once
+IMPLIED = ("bundle", "driver_flavour")  # what comes with a driver's package and leaves no line of its own
 OUT, IN, BOOT, FENCE = "cordon", "uncordon", "boot", "fence"
 LOOK_S = 0.01
 
@@ -117,7 +118,7 @@ def owed(group: Group, *, back: bool) -> tuple[list[tuple[str, str]], int]:
     ways: tuple[Direction, ...] = ("forward", "back") if back else ("forward",)
     steps = [step for way in ways for step in path(group, way)]
     changes = [c for step in steps if step.phase in ("install", "firmware") for c in step.changes]
-    made = [(c.component, c.new) for c in changes if c.new is not None]
+    made = [(c.component, c.new) for c in changes if c.new is not None and c.component not in IMPLIED]
     return made, sum(step.phase == "reboot" for step in steps)
 
 
