@@ -7,11 +7,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from fleet import __version__
+from fleet.act import Act, Did
 from fleet.core.model import Json, Lifecycle
 from fleet.core.plan import start_digest
 from fleet.core.task import NodeTask
 from fleet.inventory.rollouts import Result, Stored
-from fleet.step import Act, Did
 
 
 @dataclass

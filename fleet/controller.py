@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from fleet import __version__
 from fleet.core.errors import FleetError, Locked
 from fleet.engine import PROTOCOL, Engine, Progress, Tick
 from fleet.engine.leases import AWAY, TTL_S, gone, owner_here
-from fleet.inventory.rollouts import Lease, Rollouts
+from fleet.inventory.rollouts import Fenced, Lease, Rollouts
 
 ROUND_S = 2.0
 REST_S = 60.0  # the longest pause after a rollout could not be driven
@@ -179,12 +180,21 @@ class Controller:
         self.done = done
         self.say = say
         self.clock = clock
-        self._threads: dict[str, threading.Thread] = {}
+        self._begun: set[str] = set()
+        self._over = threading.Condition()  # notified when one of them is begun no longer
         self._failed: dict[str, tuple[int, float]] = {}  # rollout -> (times in a row, not before)
 
     def run(self) -> None:
         """Go round until stopped; then let the steps under way end. A database that is away is waited for."""
         away = False
+        stopped = threading.Event()  # tells what `stop` does: a signal's handler sets that in this very thread, which
+        # therefore must not wait for it, since a handler that came while it holds the event's lock would wait for ever
+
+        def told() -> None:
+            self.stop.wait()
+            stopped.set()
+
+        threading.Thread(target=told, name="stop", daemon=True).start()
         while not self.stop.is_set():
             try:
                 self.round()
@@ -195,35 +205,47 @@ class Controller:
                 if not away:
                     self.say(f"waiting: {error.what}: {error.cause}")
                 away = True
-            self.stop.wait(self.round_s)
-        for thread in list(self._threads.values()):
-            thread.join()
+            stopped.wait(self.round_s)
+        with self._over:
+            self._over.wait_for(lambda: not self._begun)
 
     def round(self) -> list[str]:
-        """Take up what is running, or to be taken back, and driven by nobody; the ids."""
-        self._threads = {name: thread for name, thread in self._threads.items() if thread.is_alive()}
-        driven = {entry.rollout for entry in self.engine.list() if entry.owner}
+        """Take up what is running, or to be taken back, and driven by nobody; the ids.
+
+        What the engine took up by itself is ours too: its doors are closed, and its end is waited for, by us.
+        """
+        others = {entry.rollout for entry in self.engine.list() if entry.owner not in ("", self.engine.owner)}
         taken = []
         for row in self.store.rollouts(unfinished=True):
             wanted = row.state == "running" or row.request == "abort"
             late = self._failed.get(row.id, (0, 0.0))[1] <= self.clock()
-            if wanted and late and row.id not in driven and row.id not in self._threads:
-                thread = threading.Thread(target=self._drive, args=(row.id,), name=f"drive-{row.id}", daemon=True)
-                self._threads[row.id] = thread
-                thread.start()
-                taken.append(row.id)
+            with self._over:
+                if not wanted or not late or row.id in others or row.id in self._begun:
+                    continue
+                self._begun.add(row.id)
+            self.say(f"rollout {row.id} is taken up")
+            self.engine.begin(row.id, partial(self._ended, row.id))
+            taken.append(row.id)
         return taken
 
-    def _drive(self, rollout: str) -> None:
-        self.say(f"rollout {rollout} is taken up")
-        try:
-            self.engine.submit(rollout)
+    def _ended(self, rollout: str, error: Exception | None) -> None:
+        """Closing doors waits for steps under way, so it has a thread of its own; the engine is not kept waiting."""
+        threading.Thread(target=self._close, args=(rollout, error), name=f"close-{rollout}", daemon=True).start()
+
+    def _close(self, rollout: str, error: Exception | None) -> None:
+        taken = isinstance(error, Locked) and not isinstance(error, Fenced)
+        if error is None:
             self._failed.pop(rollout, None)
-        except Locked as error:  # another controller was quicker, or has taken over
+        elif isinstance(error, Locked):  # another controller was quicker, or has taken over
             self.say(f"rollout {rollout} is left: {error.what}")
-        except Exception as error:  # the service outlives what one rollout runs into
+        else:  # the service outlives what one rollout runs into
             times = self._failed.get(rollout, (0, 0.0))[0] + 1
             self._failed[rollout] = times, self.clock() + min(REST_S, self.round_s * 2**times)
             self.say(f"rollout {rollout} could not be driven: {error}")
+        try:
+            if not taken:  # else the doors that are open, if any, are another driving's in this process
+                self.done(rollout)
         finally:
-            self.done(rollout)
+            with self._over:
+                self._begun.discard(rollout)
+                self._over.notify_all()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fleet.act import Hands
 from fleet.core.gate import Judgement, Sample, judge
 from fleet.core.model import SICK, Facts, Json, Node
 from fleet.core.move import Judge
 from fleet.probe import Probed
-from fleet.step import Hands
 from fleet.validate import judge as checked
 
 

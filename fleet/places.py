@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from fleet.act import Hands
 from fleet.core.budget import Limit, Verdict, unavailable
 from fleet.core.errors import NotFound
 from fleet.core.model import Facts, Json, Lifecycle, Node
 from fleet.drain import Census
 from fleet.inventory.rollouts import Lease, Rollouts
-from fleet.step import Hands
 
 
 class Book(Protocol):

@@ -16,6 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from fleet import gate
+from fleet.act import Act, Cut, Did, Hands, Subject
 from fleet.aftermath import Running, anew, evidence_of, lifecycle, result_of
 from fleet.core.budget import OUT_OF_SERVICE, Limit, Verdict
 from fleet.core.errors import FleetError
@@ -29,7 +30,7 @@ from fleet.evidence import EvidenceStore, Origin
 from fleet.inventory.rollouts import Fenced, Lease, Rollouts, Stored
 from fleet.places import Book, Places
 from fleet.snapshot import snapshot_of
-from fleet.step import Act, Cut, Did, Hands, Subject, do
+from fleet.step import do
 
 POLL_S = 5.0  # between two looks at something that takes its time: a drain, a full budget
 

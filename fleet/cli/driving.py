@@ -18,6 +18,7 @@ from fleet.core import errors
 from fleet.core.model import Node
 
 if TYPE_CHECKING:
+    from fleet.act import Hands
     from fleet.core.estimate import Estimate
     from fleet.core.model import Plan
     from fleet.drain import Drain
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from fleet.playbook import Staged
     from fleet.probe import Probed
     from fleet.remote import Transport
-    from fleet.step import Hands
     from fleet.upgrade import Transition, Upgrade
 
 PARALLEL = 4
@@ -108,11 +108,11 @@ def steady(tell: Callable[[], float], ticks: Callable[[], float] = time.monotoni
 def hands_of(settings: Settings, inventory: Inventory, transport: Transport) -> Hands:
     """Every door that a step goes through, as the settings say."""
     import drivers
+    from fleet.act import Hands
     from fleet.inventory.rollouts import Rollouts
     from fleet.planning import artifacts
     from fleet.playbook import AnsiblePlaybook, Staged
     from fleet.power import HookPower, NoPower, run_hook
-    from fleet.step import Hands
 
     keys = inventory.host_keys()
     store = artifacts(settings)

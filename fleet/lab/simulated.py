@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fleet.act import Hands
 from fleet.core.errors import FleetError
 from fleet.core.model import (
     Accelerator,
@@ -36,7 +37,6 @@ from fleet.playbook import Play, Played, Staged
 from fleet.power import Action
 from fleet.probe import Probed
 from fleet.remote import Answer
-from fleet.step import Hands
 
 NOW = "2031-05-01T08:00:00Z"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fleet.act import Act, Subject
 from fleet.cli.driving import drain_of
 from fleet.config import load
 from fleet.core.errors import BadInput
@@ -16,7 +17,7 @@ from fleet.core.move import Do
 from fleet.drain import BatchDrain, Census, Drained, HookDrain, NoDrain
 from fleet.kubernetes import Consent, KubernetesDrain
 from fleet.slurm import SlurmDrain
-from fleet.step import Act, Subject, do
+from fleet.step import do
 from tests.upgrade.simfleet import SimFleet, hands
 
 HOME = {"HOME": "/nonexistent"}

@@ -1,0 +1,51 @@
+"""What the scheduler does for a step: cordon, drain, uncordon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fleet.act import Act, Cut, Did, Hands, Subject
+from fleet.core.model import Json
+from fleet.core.task import Outcome
+from fleet.drain import BatchDrain, Drained
+
+
+def scheduled(hands: Hands, act: Act) -> dict[str, Did]:
+    """A step that the scheduler does, for all nodes in one call where it can."""
+    if not act.ours():
+        raise Cut
+    phase, drain, subjects = act.step.phase, hands.drain, act.subjects
+    if isinstance(drain, BatchDrain):
+        nodes = [subject.node for subject in subjects.values()]
+        if phase == "uncordon":
+            said = drain.uncordon_all(nodes, act.token, {name: _cordon_of(s) for name, s in subjects.items()})
+        else:
+            said = (drain.cordon_all if phase == "cordon" else drain.drain_all)(nodes, act.token)
+    elif phase == "uncordon":
+        said = {name: drain.uncordon(s.node, act.token, _cordon_of(s)) for name, s in subjects.items()}
+    else:
+        one = drain.cordon if phase == "cordon" else drain.drain
+        said = {name: one(subject.node, act.token) for name, subject in subjects.items()}
+    return {name: _drained(phase, said[name], subject) for name, subject in subjects.items() if name in said}
+
+
+def _cordon_of(subject: Subject) -> Mapping[str, Json]:
+    """What its cordon gave to be kept."""
+    prior = subject.prior.get("drain")
+    return prior if isinstance(prior, dict) else {}
+
+
+def _drained(phase: str, said: Drained, subject: Subject) -> Did:
+    prior: dict[str, Json] | None = None
+    if phase == "cordon" and said.state == "done" and "drain" not in subject.prior:
+        prior = {**subject.prior, "drain": dict(said.prior)}
+    if said.foreign:
+        ask = said.next_action or "ask who took it out of service"
+        return Did(Outcome("failed", f"foreign: {said.reason}", "operator", ask))
+    if said.revisit:
+        later = said.next_action or f"fleet upgrade {subject.node.name} again once its jobs have ended"
+        return Did(Outcome("failed", f"revisit: {said.reason}", "operator", later))
+    reason = said.reason if said.state != "done" else ""
+    owner = "operator" if said.next_action else ""
+    outcome = Outcome(said.state, reason, owner, said.next_action, outage=said.outage)
+    return Did(outcome, prior=prior, output=said.reason)
