@@ -44,11 +44,24 @@ Tick: TypeAlias = Callable[[str, Lease, bool], Progress]
 """(rollout, our lease, wind down) -> progress. Winding down means: begin nothing, record what is under way."""
 
 
+Ended: TypeAlias = Callable[[Exception | None], None]
+"""Told that a rollout is driven here no longer, and what its driving ran into. It must not block."""
+
+
 class Engine(Protocol):
-    """Executes rollouts."""
+    """Executes rollouts. `owner` is its name among the holders of leases."""
+
+    owner: str
 
     def submit(self, rollout: str) -> None:
         """See that the rollout is driven until it rests. Submitting what is driven already raises Locked."""
+        ...
+
+    def begin(self, rollout: str, ended: Ended) -> None:
+        """As `submit`, without waiting and without a thread for each rollout; `ended` is called once, when it is over.
+
+        What the engine took up by itself, after a restart, is joined.
+        """
         ...
 
     def signal(self, rollout: str, signal: Signal) -> None:

@@ -1,9 +1,10 @@
 """The engine on DBOS Transact: what is owed is kept in a database of its own, and outlives the process that owes it.
 
 The workflow is one call: drive this rollout until it rests, one tick after another, under a lease of our own tables.
-No tick is a recorded step: a recorded one would be replayed after a crash instead of being decided again from the
-tables. So the engine's database holds ids only, and losing it costs nothing: `heal` finds in our tables what is running
-and driven by nobody.
+It is a coroutine in an event loop of ours, which DBOS adopts because it is launched there: a waiting rollout holds no
+thread. No tick is a recorded step: a recorded one would be replayed after a crash instead of being decided again from
+the tables. So the engine's database holds ids only, and losing it costs nothing: `heal` finds in our tables what is
+running and driven by nobody.
 
 Only the MIT core is used: no Conductor, no auto-upgrade, no sharding, no private call. The core recovers the work of an
 executor when that executor comes back under the same id and version; the work of one that stays dead is taken over
@@ -13,19 +14,20 @@ of two versions of this program could not drive the same rollouts side by side.
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import contextlib
 import logging
 import threading
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowHandle, WorkflowStatus
+from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowStatus
 
 from fleet.core.errors import FleetError, Locked
-from fleet.engine import PROTOCOL, Running, Signal, Tick
+from fleet.engine import PROTOCOL, Ended, Running, Signal, Tick
+from fleet.engine.crew import Crew, failure
 from fleet.engine.leases import TTL_S, LeaseEngine, gone, owner_here
 from fleet.inventory.rollouts import Fenced, Rollouts
 
@@ -34,12 +36,15 @@ WORKFLOW = "fleet.rollout"
 UNENDED = ["PENDING", "ENQUEUED", "DELAYED"]
 ENDED = ["SUCCESS", "ERROR", "CANCELLED"]
 KEPT_S = 7 * 86400.0  # how long the engine remembers what has ended: for whoever looks, since nothing needs it
+DBOS_WORKERS = 4  # threads in which DBOS writes down what is owed and what has ended
 LOOK_S = 0.2  # between two looks at a workflow that runs elsewhere
 
 _seats: dict[str, DurableEngine] = {}  # the engines of this process by their owner names
 _under_way: set[str] = set()  # the workflows that this process executes
-_over: dict[str, Exception | None] = {}  # those that it has executed, until someone asks: what they ran into
-_launched: tuple[str, str, str] | None = None  # (database, executor, protocol) of the one DBOS of this process
+_executed: set[str] = set()  # these and those that have ended here: DBOS may not have written that down yet, or never
+_ends: dict[str, asyncio.Future[Exception | None]] = {}  # those whose end somebody here waits for
+_crew: Crew | None = None  # of the one DBOS of this process
+_launched: tuple[str, str, str] | None = None  # its (database, executor, protocol)
 
 
 def engine_url(database: str) -> str:
@@ -50,17 +55,17 @@ def engine_url(database: str) -> str:
 
 
 @DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)
-def _drive(rollout: str, owner: str) -> str:
+async def _drive(rollout: str, owner: str) -> str:
     engine = _seats.get(owner) or next(iter(_seats.values()), None)
-    return "nobody" if engine is None else engine._run(rollout, str(DBOS.workflow_id))
+    return "nobody" if engine is None else await engine._run(rollout, str(DBOS.workflow_id))
 
 
-def launch(url: str, executor: str, protocol: str = PROTOCOL) -> None:
+def launch(url: str, executor: str, protocol: str = PROTOCOL) -> Crew:
     """Start the DBOS of this process; once. FleetError when it runs on another database or under another name."""
-    global _launched
+    global _launched, _crew
     wanted = (url, executor, protocol)
-    if _launched == wanted:
-        return
+    if _launched == wanted and _crew is not None:
+        return _crew
     if _launched is not None:
         raise FleetError(
             f"this process already runs the engine of {_launched[1]}", where=_launched[0], slug="engine-taken"
@@ -69,13 +74,17 @@ def launch(url: str, executor: str, protocol: str = PROTOCOL) -> None:
         "name": "fleet", "system_database_url": url, "dbos_system_schema": SCHEMA, "executor_id": executor,
         "application_version": protocol, "serializer": DBOSPortableJSONSerializer(), "log_level": "WARNING",
         "enable_otlp": False, "sys_db_pool_size": 5, "scheduler_polling_interval_sec": 600.0,
+        "max_executor_threads": DBOS_WORKERS,
     }  # fmt: skip
     DBOS(config=config)
     log = logging.getLogger("dbos")
     log.setLevel(logging.CRITICAL)  # what goes wrong at the launch is said below, in a sentence
+    _crew = Crew()
     try:
-        DBOS.launch()
+        _crew.start(_launch()).result()
     except Exception as error:
+        _crew.close()
+        _crew = None
         DBOS.destroy()
         raise FleetError(
             "the engine's database cannot be used", where=url.rpartition("@")[2], cause=str(error).split("\n")[0],
@@ -84,17 +93,29 @@ def launch(url: str, executor: str, protocol: str = PROTOCOL) -> None:
     finally:
         log.setLevel(logging.WARNING)
     _launched = wanted
+    return _crew
+
+
+async def _launch() -> None:
+    DBOS.launch()  # with our loop running in this thread: DBOS gives it the workflows that it takes from its queue
+    await DBOS.list_workflows_async(limit=1)  # the first such call gives the loop DBOS's own few threads
 
 
 def shut(wait_s: int = 0) -> None:
-    """End the DBOS of this process; what it has not finished stays owed."""
-    global _launched
+    """End the DBOS of this process; what it has not finished stays owed, once its ticks under way have ended."""
+    global _launched, _crew
+    log = logging.getLogger("dbos")
+    log.setLevel(logging.CRITICAL)  # each cancelled workflow would be told
+    if _crew is not None:
+        _crew.close()
     if _launched is not None:
         DBOS.destroy(workflow_completion_timeout_sec=wait_s)
-    _launched = None
+    log.setLevel(logging.WARNING)
+    _launched = _crew = None
     _seats.clear()
     _under_way.clear()
-    _over.clear()
+    _executed.clear()
+    _ends.clear()
 
 
 class DurableEngine:
@@ -125,32 +146,31 @@ class DurableEngine:
         self.clock = self.leases.clock
         self.new_id = new_id
         self.protocol = protocol
-        self._driving: set[str] = set()
-        self._guard = threading.Lock()
+        self._workflows: dict[str, str] = {}  # what is driven here, and the workflow that does
         _seats[self.owner] = self  # before the launch, which takes up what this executor left
-        launch(url, executor, protocol)
+        self._crew = launch(url, executor, protocol)
         self.tidy()
 
     # --- the workflow's body --------------------------------------------------------------------------------------
 
-    def _run(self, rollout: str, workflow: str) -> str:
-        with self._guard:
-            if rollout in self._driving:
-                _over[workflow] = Locked(f"rollout {rollout} is being carried out by this process")
-                return "locked"
-            self._driving.add(rollout)
+    async def _run(self, rollout: str, workflow: str) -> str:
+        assert _crew is not None  # it is in its loop that this runs
         _under_way.add(workflow)
+        _executed.add(workflow)
+        self._workflows.setdefault(rollout, workflow)
         ran_into: Exception | None = None
         try:
-            self.leases.submit(rollout)
+            await self.leases.carry(rollout, _crew)
         except Exception as error:
             ran_into = error
             return "fenced" if isinstance(error, Fenced) else "locked" if isinstance(error, Locked) else "failed"
         finally:
-            with self._guard:
-                self._driving.discard(rollout)
-            _over[workflow] = ran_into
             _under_way.discard(workflow)
+            if self._workflows.get(rollout) == workflow:
+                del self._workflows[rollout]
+            end = _ends.get(workflow)
+            if end is not None and not end.done():
+                end.set_result(ran_into)
         return "rests"
 
     # --- the port -------------------------------------------------------------------------------------------------
@@ -160,16 +180,28 @@ class DurableEngine:
 
         Raises Locked when a living process drives it, Fenced when one takes over, and whatever a tick raises.
         """
-        with self._guard:
-            if rollout in self._driving:
-                raise Locked(f"rollout {rollout} is being carried out by this process", slug="rollout-running")
-        left = self._left(rollout)
-        if left is not None:
-            handle: WorkflowHandle[str] = DBOS.resume_workflow(left.workflow_id)
+        if self.leases.drives(rollout):
+            raise Locked(f"rollout {rollout} is being carried out by this process", slug="rollout-running")
+        self._crew.start(self._carried(rollout)).result()
+
+    def begin(self, rollout: str, ended: Ended) -> None:
+        """As `submit`, without waiting; `ended` is called when it is over. What DBOS has taken up here is joined."""
+        self._crew.start(self._carried(rollout)).add_done_callback(lambda future: ended(failure(future)))
+
+    async def _carried(self, rollout: str) -> None:
+        here = self._workflows.get(rollout)
+        left = await self._crew.do(self._left, rollout) if here is None else None
+        if here is not None:
+            await self._followed(here)
+        elif left is not None:
+            await DBOS.resume_workflow_async(left.workflow_id)
+            await self._followed(left.workflow_id)
         else:
-            with SetWorkflowID(f"{rollout}/{self.new_id()}"):
-                handle = DBOS.start_workflow(_drive, rollout, self.owner)
-        self._follow(handle.workflow_id)
+            workflow = f"{rollout}/{self.new_id()}"
+            _end_of(workflow)  # before the start: it may end at once
+            with SetWorkflowID(workflow):
+                await DBOS.start_workflow_async(_drive, rollout, self.owner)
+            await self._followed(workflow)
 
     def signal(self, rollout: str, signal: Signal) -> None:
         """Write the request into the rollout's row; its driver reads it at the next tick."""
@@ -204,8 +236,9 @@ class DurableEngine:
         ago is deleted.
         """
         running = {r.id for r in self.store.rollouts(unfinished=True) if r.state == "running"}
-        ended = []
-        for status in self._unended():
+        ended, known, unended = [], set(_executed), self._unended()
+        _executed.difference_update(known - _under_way - {status.workflow_id for status in unended})
+        for status in unended:
             ours = status.app_version == self.protocol
             if self._dead(status) and (not ours or status.workflow_id.partition("/")[0] not in running):
                 DBOS.cancel_workflow(status.workflow_id)
@@ -234,24 +267,34 @@ class DurableEngine:
         if status.status != "PENDING":
             return status.app_version != self.protocol  # a living executor of its protocol takes it from the queue
         if status.executor_id == self.executor:
-            return status.workflow_id not in _under_way
+            return status.workflow_id not in _executed and status.workflow_id not in _ends
         lease = self.store.leases().get(f"controller:{status.executor_id}")
         return lease is None or lease.owner == "" or lease.expires <= self.clock() or gone(lease.owner)
 
-    def _follow(self, workflow: str) -> None:
+    async def _followed(self, workflow: str) -> None:
         """Wait until the workflow has ended, or a living executor other than this one has it.
 
         That it has ended here is known here: the engine's own database may be full or away, and not say so.
         """
-        while workflow not in _over:
-            status = DBOS.get_workflow_status(workflow)
-            if status is None or status.status not in UNENDED:
-                break
-            if status.status == "PENDING" and status.executor_id != self.executor:
-                return
-            if self.stop.is_set() and workflow not in _under_way:
-                return  # it is owed, and stays so
-            time.sleep(LOOK_S)
-        ran_into = _over.pop(workflow, None)
+        end = _end_of(workflow)
+        try:
+            while not end.done():
+                if workflow not in _under_way:
+                    status = await self._crew.do(DBOS.get_workflow_status, workflow)
+                    if end.done() or status is None or status.status not in UNENDED:
+                        break
+                    if status.status == "PENDING" and status.executor_id != self.executor:
+                        return
+                    if self.stop.is_set() and workflow not in _under_way:
+                        return  # it is owed, and stays so
+                await asyncio.wait([end], timeout=None if workflow in _under_way else LOOK_S)
+        finally:
+            _ends.pop(workflow, None)
+        ran_into = end.result() if end.done() else None
         if ran_into is not None:
             raise ran_into
+
+
+def _end_of(workflow: str) -> asyncio.Future[Exception | None]:
+    """What that workflow will have run into when it ends here."""
+    return _ends.setdefault(workflow, asyncio.get_running_loop().create_future())

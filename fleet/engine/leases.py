@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from fleet import __version__
 from fleet.core.errors import FleetError, Locked
-from fleet.engine import Progress, Running, Signal, Tick
-from fleet.inventory.rollouts import Lease, Rollouts
+from fleet.engine import Ended, Progress, Running, Signal, Tick
+from fleet.engine.crew import Crew, failure
+from fleet.engine.keeper import Keeper
+from fleet.engine.stint import AWAY, PATIENCE_S, Stint
+from fleet.inventory.rollouts import Rollouts
 from fleet.process import start_of
 
 TTL_S = 30.0
-PATIENCE_S = 300.0  # how long a database may be away, from a restart to a failover, before driving is given up
-AWAY = frozenset({"database-unreachable", "database-locked"})
 
 
 def owner_here(slot: str = "") -> str:
@@ -38,6 +38,8 @@ def gone(owner: str) -> bool:
 
 class LeaseEngine:
     """Drives rollouts in this process. `submit` returns when the rollout rests, or after `cancel`.
+
+    One thread renews all leases. What was given to `begin` waits in an event loop, so that hundreds wait in one thread.
 
     The clock must be the same for all holders of one database: it is the database's own, unless another is given.
     """
@@ -61,47 +63,93 @@ class LeaseEngine:
         self.clock = clock or store.clock
         self.stop = stop or threading.Event()
         self._cancelled: set[str] = set()
-        self._wake = threading.Event()
+        self._stints: dict[str, Callable[[], None]] = {}  # what this engine drives, and how each is woken
+        self._guard = threading.Lock()
+        self._keeper = Keeper(store, self.owner, __version__, ttl_s, self.clock, self.stop)
+        self._crew: Crew | None = None
+
+    # --- driving --------------------------------------------------------------------------------------------------
 
     def submit(self, rollout: str) -> None:
-        """Drive the rollout until it rests. Locked when another process drives it, Fenced when one takes over.
+        """Drive the rollout until it rests. Locked when somebody drives it, Fenced when another process takes over."""
+        woken = threading.Event()
+        stint = self._begun(rollout, woken.set)
+        try:
+            while (wait_s := stint.step()) is not None:
+                if wait_s > 0:
+                    woken.wait(wait_s)
+                woken.clear()
+        finally:
+            self._ended(stint)
 
-        A database that goes away meanwhile is waited for, `patience_s` at most: a tick decides from what is stored, so
-        one that failed is simply done again.
-        """
-        self._cancelled.discard(rollout)
-        lease = self.store.acquire(rollout, self.owner, self.ttl_s, self.clock(), gone)
-        self.store.heartbeat(self.owner, __version__, self.clock())
-        away_since, pause_s = 0.0, 0.2
-        with self.kept(lease):
-            while True:
-                ending = self.stop.is_set() or rollout in self._cancelled
-                try:
-                    progress = self.tick(rollout, lease, ending)
-                    away_since, pause_s = 0.0, 0.2
-                except FleetError as error:
-                    now = time.monotonic()
-                    away_since = away_since or now
-                    if error.slug not in AWAY or now - away_since >= self.patience_s or ending:
-                        raise
-                    self.stop.wait(pause_s)
-                    pause_s = min(pause_s * 2, 5.0)
-                    continue
-                if progress.resting or (ending and not progress.busy):
-                    return
-                if progress.wait_s > 0 and not self.stop.is_set():
-                    self._wake.wait(progress.wait_s)
-                    self._wake.clear()
+    async def carry(self, rollout: str, crew: Crew) -> None:
+        """As `submit`, within an event loop: it holds a worker of the crew for a tick, and nothing while it waits."""
+        woken = asyncio.Event()
+        begun: list[Stint] = []  # cancelled in the midst of the taking, it is given back all the same
+        try:
+            await crew.do(lambda: begun.append(self._begun(rollout, lambda: crew.call(woken.set))))
+            while (wait_s := await crew.do(begun[0].step)) is not None:
+                if wait_s > 0:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(wait_s):
+                            await woken.wait()
+                woken.clear()
+        finally:
+            for stint in begun:
+                await crew.do(self._ended, stint)
+
+    def begin(self, rollout: str, ended: Ended) -> None:
+        """See that the rollout is driven until it rests; `ended` is called then."""
+        with self._guard:
+            self._crew = self._crew or Crew()
+        self._crew.start(self.carry(rollout, self._crew)).add_done_callback(lambda future: ended(failure(future)))
+
+    def drives(self, rollout: str) -> bool:
+        """Whether this engine drives it at this moment."""
+        return rollout in self._stints
+
+    def _begun(self, rollout: str, wake: Callable[[], None]) -> Stint:
+        with self._guard:
+            if rollout in self._stints:
+                raise Locked(f"rollout {rollout} is being carried out by this process", slug="rollout-running")
+            self._stints[rollout] = wake
+            self._cancelled.discard(rollout)
+        try:
+            lease = self.store.acquire(rollout, self.owner, self.ttl_s, self.clock(), gone)
+            self.store.heartbeat(self.owner, __version__, self.clock())
+        except BaseException:
+            del self._stints[rollout]
+            raise
+        self._keeper.keep(lease, wake)
+        return Stint(lease, self.tick, lambda: self._winding_down(rollout), wake, patience_s=self.patience_s)
+
+    def _ended(self, stint: Stint) -> None:
+        self._keeper.let_go(stint.lease)
+        try:
+            with contextlib.suppress(FleetError):  # fenced, or the database is away: then the lease runs out by itself
+                self.store.drop(stint.lease)
+        finally:
+            del self._stints[stint.lease.name]
+
+    def _winding_down(self, rollout: str) -> bool:
+        return self.stop.is_set() or rollout in self._cancelled
+
+    # --- the rest of the port -------------------------------------------------------------------------------------
 
     def signal(self, rollout: str, signal: Signal) -> None:
-        """Write the request into the rollout's row; its driver reads it at the next tick."""
+        """Write the request into the rollout's row; its driver reads it at the next tick, which comes at once here."""
         self.store.request(rollout, "" if signal == "resume" else signal)
-        self._wake.set()
+        self._wake(rollout)
 
     def cancel(self, rollout: str) -> None:
         """Stop driving the rollout in this process after the current tick."""
         self._cancelled.add(rollout)
-        self._wake.set()
+        self._wake(rollout)
+
+    def _wake(self, rollout: str) -> None:
+        wake = self._stints.get(rollout)
+        if wake is not None:
+            wake()
 
     def list(self) -> list[Running]:
         """Unfinished rollouts with their living driver."""
@@ -124,30 +172,5 @@ class LeaseEngine:
                     taken.append(entry.rollout)
         return taken
 
-    @contextmanager
-    def kept(self, lease: Lease) -> Iterator[None]:
-        """Renew the lease from a thread of its own, since a step may take longer than the lease lasts."""
-        over = threading.Event()
 
-        def renew() -> None:
-            while not over.wait(self.ttl_s / 3):
-                try:
-                    self.store.heartbeat(self.owner, __version__, self.clock())
-                    kept = self.store.renew(lease, self.ttl_s, self.clock())
-                except Exception:  # a database that is away for a moment; the next write tells whether we are fenced
-                    continue
-                if not kept:
-                    return
-
-        thread = threading.Thread(target=renew, name=f"lease-{lease.name}", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
-            with contextlib.suppress(FleetError):  # fenced, or the database is away: then the lease runs out by itself
-                self.store.drop(lease)
-
-
-__all__ = ["PATIENCE_S", "TTL_S", "LeaseEngine", "Progress", "gone", "owner_here"]
+__all__ = ["AWAY", "PATIENCE_S", "TTL_S", "LeaseEngine", "Progress", "gone", "owner_here"]
