@@ -109,8 +109,11 @@ class Lab:
             self.say(f"booting {len(waiting)} nodes")
         self.wait_ready(waiting)
 
-    def wait_ready(self, names: Sequence[str], limit_s: float = 60.0) -> None:
-        """Until these nodes have booted (those whose power is off are left out); a guest may take longer."""
+    def wait_ready(self, names: Sequence[str], limit_s: float = 300.0) -> None:
+        """Until these nodes have booted (those whose power is off are left out); a guest may take longer.
+
+        FleetError lab-node-down when one does not in that time, or as soon as nothing boots it any more.
+        """
         begun = time.monotonic()
         for name in names:
             folder = self._node(name)
@@ -119,11 +122,11 @@ class Lab:
                 if not json.loads((folder / "wish.json").read_text())["on"]:
                     break
                 supervisor = recorded(folder / "processes.json").get("supervisor")
-                gone = supervisor is not None and not supervisor.alive
+                gone = (supervisor is not None and not supervisor.alive) or phase(folder) == "failed"
                 if gone or time.monotonic() > end:
                     log = (folder / "supervisor.log").read_text(errors="replace").strip().splitlines()[-3:]
                     raise FleetError(
-                        f"lab node {name} did not boot: nothing runs it any more"
+                        f"lab node {name} did not boot: nothing tries to any more"
                         if gone
                         else f"lab node {name} did not boot within {end - begun:.0f} s",
                         where=str(folder / "supervisor.log"),

@@ -20,7 +20,7 @@ class LabPower:
     is done, and its processes end without a word."""
 
     folder: Path
-    limit_s: float = 30.0
+    limit_s: float = 120.0
 
     def available(self, node: Node) -> bool:
         """Is this node one of the lab's?"""

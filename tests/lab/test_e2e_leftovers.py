@@ -35,12 +35,12 @@ def test_the_next_run_takes_down_what_a_killed_one_left(tmp_path: Path) -> None:
     vendor, file, first = str(HERE / "vendor"), HERE / "two.yaml", tmp_path / "first"
     done = subprocess.run(
         [sys.executable, "-c", KILLED, str(file), str(first), vendor], cwd=ROOT, capture_output=True, text=True,
-        check=False, timeout=300,
+        check=False, timeout=900,
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL, done.stderr
     left = [recorded(first / "lab/nodes" / name / "processes.json")["supervisor"] for name in ("td", "tr")]
     assert all(process.alive for process in left)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while start_of(int(done.stdout)):
         assert time.monotonic() < end, "a command outlived the test run"
         time.sleep(0.05)
