@@ -77,7 +77,8 @@ class Act:
     rollout: str
     fence: int
     cut: Callable[[], bool] = lambda: False
-    ours: Callable[[], bool] = lambda: True  # asked before a scheduler is: it knows no fence that would refuse us
+    ours: Callable[[], bool] = lambda: True  # asked around each call of a scheduler: it knows no fence to refuse us by
+    serves: Callable[[str], bool | None] = lambda _: False  # what another process made of a node; None = not known yet
 
     @property
     def step(self) -> Step:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fleet.act import Act, Cut, Did, Hands, Subject
+from fleet.act import Act, Cut, Did, Hands, Subject, nap
 from fleet.core.model import Json
 from fleet.core.task import Outcome
 from fleet.drain import BatchDrain, Drained
@@ -26,7 +26,30 @@ def scheduled(hands: Hands, act: Act) -> dict[str, Did]:
     else:
         one = drain.cordon if phase == "cordon" else drain.drain
         said = {name: one(subject.node, act.token) for name, subject in subjects.items()}
+    if phase == "cordon" and not act.ours():
+        _given_back(hands, act, said)
+        raise Cut
     return {name: _drained(phase, said[name], subject) for name, subject in subjects.items() if name in said}
+
+
+def _given_back(hands: Hands, act: Act, said: Mapping[str, Drained]) -> None:
+    """Another process took the rollout over while the scheduler was asked, and cordons and uncordons by itself.
+
+    A node that it has returned to service already would stay out because of us, and nobody would owe it anything.
+    """
+    left = {name for name in act.subjects if name in said and said[name].state == "done"}
+    deadline = hands.elapsed() + act.step.limit_s
+    while left:
+        for name in sorted(left):
+            serves = act.serves(name)
+            if serves:
+                hands.drain.uncordon(act.subjects[name].node, act.token, said[name].prior)
+            if serves is not None:
+                left.discard(name)
+        if left and hands.elapsed() >= deadline:
+            return
+        if left:
+            nap(hands, act)
 
 
 def _cordon_of(subject: Subject) -> Mapping[str, Json]:

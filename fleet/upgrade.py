@@ -271,7 +271,10 @@ class Upgrade:
         }  # fmt: skip
         cut = self._cut.setdefault(rollout, threading.Event())
         vendor = plan.groups[move.group].vendor
-        act = Act(move, vendor, subjects, rollout, lease.fence, cut.is_set, lambda: self._ours(lease))
+        act = Act(
+            move, vendor, subjects, rollout, lease.fence, cut.is_set, lambda: self._ours(lease),
+            lambda name: self._serves(rollout, name),
+        )  # fmt: skip
         running.append(Running(act, attempts, owing, self._pool.submit(do, self.hands, act)))
 
     def _ours(self, lease: Lease) -> bool:
@@ -280,6 +283,13 @@ class Upgrade:
             return self.store.holds(lease)
         except FleetError:
             return False
+
+    def _serves(self, rollout: str, name: str) -> bool | None:
+        """Whether a node serves again, by what whoever has the rollout now stored; None just before it does."""
+        stored = self.store.tasks(rollout)[name]
+        if stored.task.begun:  # will be uncordoned, or is this moment
+            return None if stored.task.state == "uncordoning" else False
+        return not waits_for_person(stored.task) and lifecycle(stored) not in OUT_OF_SERVICE
 
     def _gone(self, rollout: str, lease: Lease, tasks: Mapping[str, Stored], move: Do, error: FleetError) -> None:
         there = {node.name for node in self.book.nodes()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,7 @@ class Death:
             self.left -= 1
             if self.left == 0:
                 os.kill(os.getpid(), self.signal)
+                time.sleep(0.2)  # another thread may be told to stop first: nothing of what follows is done before
 
 
 class MortalRollouts(Rollouts):

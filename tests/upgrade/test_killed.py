@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -77,31 +78,90 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
     site.close()
 
 
+class Sleeper:
+    """A process that carries out rollout r-1, and stops at a point."""
+
+    def __init__(self, folder: Path, point: str) -> None:
+        argv = [sys.executable, "-m", "tests.upgrade.killed", str(folder), point, "1", "SIGSTOP"]
+        self.process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 60
+        while not Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].startswith(" T"):
+            assert time.monotonic() < deadline and self.process.poll() is None
+            time.sleep(0.05)
+
+    def wakes_up(self) -> tuple[int, str]:
+        """It goes on until it ends: its exit status, and what it said."""
+        self.process.send_signal(signal.SIGCONT)
+        _, err = self.process.communicate(timeout=60)
+        return self.process.returncode, err
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def asleep(tmp_path: Path) -> Iterator[Callable[[str], Sleeper]]:
+    made: list[Sleeper] = []
+
+    def make(point: str) -> Sleeper:
+        made.append(Sleeper(tmp_path, point))
+        return made[-1]
+
+    yield make
+    for sleeper in made:
+        sleeper.end()
+
+
+def taken_over(site: Site) -> None:
+    """Another process carries the rollout out to its end."""
+    with pytest.raises(Locked):
+        site.engine.submit("r-1")
+    LeaseEngine(site.store, site.upgrade.tick, clock=lambda: time.time() + 1000).submit("r-1")
+    assert set(site.states().values()) == {"done"}
+
+
 @pytest.mark.parametrize("point", ["install-after", "finish-before", "intend-after", "reboot-after"])
-def test_a_process_that_slept_through_a_takeover_changes_nothing(tmp_path: Path, point: str) -> None:
+def test_a_process_that_slept_through_a_takeover_changes_nothing(
+    tmp_path: Path, asleep: Callable[[str], Sleeper], point: str
+) -> None:
     site = Site(tmp_path)
     site.start(site.nodes("n0", "n1", "n2"))
-    argv = [sys.executable, "-m", "tests.upgrade.killed", str(tmp_path), point, "1", "SIGSTOP"]
-    sleeper = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        deadline = time.monotonic() + 60
-        while not Path(f"/proc/{sleeper.pid}/stat").read_text().rpartition(")")[2].startswith(" T"):
-            assert time.monotonic() < deadline and sleeper.poll() is None
-            time.sleep(0.05)
-        with pytest.raises(Locked):
-            site.engine.submit("r-1")
-        later = LeaseEngine(site.store, site.upgrade.tick, clock=lambda: time.time() + 1000)
-        later.submit("r-1")
-        before = (site.states(), site.fleet.effects(), site.store.attempts("r-1"))
-        assert set(before[0].values()) == {"done"}
-        sleeper.send_signal(signal.SIGCONT)
-        _, err = sleeper.communicate(timeout=60)
-        assert sleeper.returncode != 0 and "taken over" in err
-        assert (site.states(), site.fleet.effects(), site.store.attempts("r-1")) == before
-    finally:
-        sleeper.kill()
-        sleeper.communicate()
+    sleeper = asleep(point)
+    taken_over(site)
+    before = (site.states(), site.fleet.effects(), site.store.attempts("r-1"))
+    status, said = sleeper.wakes_up()
+    assert status != 0 and "taken over" in said
+    assert (site.states(), site.fleet.effects(), site.store.attempts("r-1")) == before
     for name in ("n0", "n1", "n2"):
         effects = site.fleet.effects(name)
         assert len(effects) == len(set(effects))
+    site.close()
+
+
+def test_a_cordon_that_comes_after_a_takeover_is_undone_by_whoever_was_late(
+    tmp_path: Path, asleep: Callable[[str], Sleeper]
+) -> None:
+    """It sleeps between its last look at the lease and the scheduler, which knows no fence."""
+    site = Site(tmp_path)
+    site.start(site.nodes("n0", "n1"))
+    sleeper = asleep("cordon-before")
+    taken_over(site)
+    before = (site.states(), site.store.attempts("r-1"))
+    sleeper.wakes_up()
+    assert site.fleet.effects("n0")[-2:] == ["cordon", "uncordon"]  # its own, after all was done
+    assert [site.fleet.state(name)["cordoned"] for name in ("n0", "n1")] == ["", ""]
+    assert (site.states(), site.store.attempts("r-1")) == before
+    site.close()
+
+
+def test_a_late_cordon_of_a_node_that_is_to_stay_out_is_left(tmp_path: Path, asleep: Callable[[str], Sleeper]) -> None:
+    site = Site(tmp_path)
+    site.start(site.nodes("n0"))
+    sleeper = asleep("cordon-before")
+    site.fleet.change("n0", faults=["dead-after-reboot"])
+    LeaseEngine(site.store, site.upgrade.tick, clock=lambda: time.time() + 1000).submit("r-1")
+    assert site.states() == {"n0": "failed"} and site.inventory.node("n0").lifecycle == "broken"
+    sleeper.wakes_up()
+    assert site.fleet.state("n0")["cordoned"] == "fleet:r-1"
     site.close()
