@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
-WORKERS = 12  # a tick waits a second at most for a step to end; more rollouts at once have their ticks a little later
+WORKERS = 8  # a tick waits a second at most for a step to end; more rollouts at once have their ticks a little later
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -37,12 +37,14 @@ UNENDED = ["PENDING", "ENQUEUED", "DELAYED"]
 ENDED = ["SUCCESS", "ERROR", "CANCELLED"]
 KEPT_S = 7 * 86400.0  # how long the engine remembers what has ended: for whoever looks, since nothing needs it
 DBOS_WORKERS = 4  # threads in which DBOS writes down what is owed and what has ended
+WRITE_S = 5.0  # how long the end of this process waits for them
 LOOK_S = 0.2  # between two looks at a workflow that runs elsewhere
 
 _seats: dict[str, DurableEngine] = {}  # the engines of this process by their owner names
 _under_way: set[str] = set()  # the workflows that this process executes
 _executed: set[str] = set()  # these and those that have ended here: DBOS may not have written that down yet, or never
 _ends: dict[str, asyncio.Future[Exception | None]] = {}  # those whose end somebody here waits for
+_ending: set[asyncio.Task[object]] = set()  # those whose end DBOS is writing down
 _crew: Crew | None = None  # of the one DBOS of this process
 _launched: tuple[str, str, str] | None = None  # its (database, executor, protocol)
 
@@ -101,12 +103,19 @@ async def _launch() -> None:
     await DBOS.list_workflows_async(limit=1)  # the first such call gives the loop DBOS's own few threads
 
 
+async def _written() -> None:
+    """Wait for what DBOS is writing down, a little: it tries for ever while its database is away."""
+    if _ending:
+        await asyncio.wait(set(_ending), timeout=WRITE_S)
+
+
 def shut(wait_s: int = 0) -> None:
     """End the DBOS of this process; what it has not finished stays owed, once its ticks under way have ended."""
     global _launched, _crew
     log = logging.getLogger("dbos")
     log.setLevel(logging.CRITICAL)  # each cancelled workflow would be told
     if _crew is not None:
+        _crew.start(_written()).result()
         _crew.close()
     if _launched is not None:
         DBOS.destroy(workflow_completion_timeout_sec=wait_s)
@@ -115,6 +124,7 @@ def shut(wait_s: int = 0) -> None:
     _seats.clear()
     _under_way.clear()
     _executed.clear()
+    _ending.clear()
     _ends.clear()
 
 
@@ -166,6 +176,10 @@ class DurableEngine:
             return "fenced" if isinstance(error, Fenced) else "locked" if isinstance(error, Locked) else "failed"
         finally:
             _under_way.discard(workflow)
+            task = asyncio.current_task()
+            if task is not None:  # it is DBOS's own, which is done when the end is written down
+                _ending.add(task)
+                task.add_done_callback(_ending.discard)
             if self._workflows.get(rollout) == workflow:
                 del self._workflows[rollout]
             end = _ends.get(workflow)

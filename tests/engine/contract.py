@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -49,10 +50,24 @@ class Work:
         return Progress(resting=False, wait_s=self.pause_s)
 
 
+class Stoppable(Engine, Protocol):
+    """An engine of ours: all rollouts wind down when `stop` is set."""
+
+    stop: threading.Event
+
+
+def until(what: Callable[[], bool], limit_s: float = 60) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + limit_s
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 class EngineContract:
     """The suite. `make` builds an engine whose owner name is given; two of them share one database."""
 
-    make: Callable[[Rollouts, Tick, str], Engine]
+    make: Callable[[Rollouts, Tick, str], Stoppable]
 
     @pytest.fixture
     def store(self, database_url: str) -> Rollouts:
@@ -148,6 +163,68 @@ class EngineContract:
         zombie.go_on.set()
         thread.join(20)
         assert len(failed) == 1 and zombie.done == [] and len(heir.done) == 5
+
+    def test_a_hundred_that_wait_hold_a_handful_of_threads(self, store: Rollouts) -> None:
+        """And each of them keeps its lease, and obeys at once."""
+        names = [self.rollout(store, f"r{i:03}") for i in range(100)]
+        ticked: set[str] = set()
+        ended: list[Exception | None] = []
+
+        def tick(rollout: str, _lease: Lease, ending: bool) -> Progress:
+            ticked.add(rollout)
+            return Progress(resting=ending or store.rollout(rollout).request != "", wait_s=600.0)
+
+        before = threading.active_count()
+        engine = self.make(store, tick, "one")
+        for name in names:
+            engine.begin(name, ended.append)
+        until(lambda: len(ticked) == 100)
+        taken = store.leases()
+        until(lambda: all(lease.expires > taken[name].expires + 1 for name, lease in store.leases().items()))
+        assert {name: lease.fence for name, lease in store.leases().items()} == {n: t.fence for n, t in taken.items()}
+        assert threading.active_count() - before < 25, [thread.name for thread in threading.enumerate()]
+        assert ended == []
+        for ask in (lambda name: engine.signal(name, "pause"), engine.cancel):
+            began, done = time.monotonic(), len(ended)
+            for name in names[:5]:
+                ask(name)
+            until(lambda done=done: len(ended) == done + 5)  # type: ignore[misc]
+            assert time.monotonic() - began < 30
+            names = names[5:]
+        engine.stop.set()
+        until(lambda: len(ended) == 100)
+        assert ended == [None] * 100
+        assert {lease.owner for lease in store.leases().values()} == {""}
+
+    def test_a_driving_that_is_begun_tells_its_end_and_what_it_ran_into(self, store: Rollouts) -> None:
+        name = self.rollout(store, "a")
+        work = Work(store, steps=3)
+        ended: list[Exception | None] = []
+        self.make(store, work.tick, "one").begin(name, ended.append)
+        until(lambda: ended == [None])
+        assert store.rollout(name).state == "done"
+
+        def fails(_rollout: str, _lease: Lease, _ending: bool) -> Progress:
+            raise ValueError("made to fail")
+
+        self.make(store, fails, "two").begin(self.rollout(store, "b"), ended.append)
+        until(lambda: len(ended) == 2)
+        assert isinstance(ended[1], ValueError)
+        assert store.leases()["b"].owner == ""
+
+    def test_one_engine_drives_a_rollout_once(self, store: Rollouts) -> None:
+        name = self.rollout(store, "a")
+        work = Work(store)
+        work.go_on.clear()
+        engine = self.make(store, work.tick, "one")
+        ended: list[Exception | None] = []
+        engine.begin(name, ended.append)
+        assert work.reached.wait(20)
+        with pytest.raises(Locked):
+            engine.submit(name)
+        work.go_on.set()
+        until(lambda: ended == [None])
+        assert len({fence for _, fence in work.done}) == 1
 
     def test_the_work_of_a_dead_owner_is_healed(self, store: Rollouts) -> None:
         name = self.rollout(store, "a")

@@ -2,8 +2,9 @@
 
 `python -m tests.engine.hosted FOLDER URL ENGINE NAME [POINT N [SIGNAL]]`: ENGINE is `dbos` or `leases`; at the Nth time
 that POINT is reached (what `tests.upgrade.killed` and the simulated fleet report) the process gets SIGNAL (SIGKILL).
-FLEET_TEST_PROTOCOL stands for another release. FLEET_TEST_CLOCK names a file with the seconds that the clock of this
-host is ahead, which may change at any moment. It ends by SIGTERM, or when no rollout is unfinished.
+While the file `hold/NODE` of FOLDER names the point that this node comes to, its step stands still there; `held/NODE`
+says that it does. FLEET_TEST_PROTOCOL stands for another release. FLEET_TEST_CLOCK names a file with the seconds that
+the clock of this host is ahead, which may change at any moment. It ends by SIGTERM, or when no rollout is unfinished.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from fleet.evidence import EvidenceStore
 from fleet.inventory import open_inventory
 from fleet.inventory.rollouts import Rollouts
 from fleet.lab.simulated import SimFleet, hands
+from fleet.probe import Probed
 from fleet.upgrade import Upgrade
 from tests.engine.counted import Counts, counted
 from tests.upgrade.killed import Death, MortalRollouts
@@ -107,12 +109,27 @@ class Hosted:
             raise AssertionError(f"{process.args!r} did not end within {limit_s} s:\n{out}") from None
         return process.returncode, out
 
-    def until_stopped(self, process: subprocess.Popen[str], limit_s: float = 120) -> None:
+    def until_stopped(self, process: subprocess.Popen[str], limit_s: float = 180) -> None:
         """Wait until SIGSTOP has been obeyed."""
         end = time.monotonic() + limit_s
         while not Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].startswith(" T"):
-            assert time.monotonic() < end and process.poll() is None
+            assert time.monotonic() < end, "it was never stopped"
+            assert process.poll() is None, process.communicate()[0]
             time.sleep(0.05)
+
+    def hold(self, node: str, point: str) -> None:
+        """From now on that node's step stands still at that point; "" lets it go on."""
+        file = self.folder / "hold" / node
+        file.parent.mkdir(exist_ok=True)
+        (self.folder / "held").mkdir(exist_ok=True)
+        part = file.with_name(f".{node}")
+        part.write_text(point)
+        part.replace(file)
+
+    def until_held(self, node: str, point: str) -> None:
+        """Wait until it does."""
+        file = self.folder / "held" / f"{node}.{point}"
+        until(file.exists)
 
     def close(self) -> None:
         for process in self.processes:
@@ -136,12 +153,26 @@ class Hosted:
         return counts
 
 
-def until(what: Callable[[], bool], limit_s: float = 120) -> None:
+def until(what: Callable[[], bool], limit_s: float = 180) -> None:
     """Wait until something is so."""
     end = time.monotonic() + limit_s
     while not what():
-        assert time.monotonic() < end
+        assert time.monotonic() < end, "it never came to that"
         time.sleep(0.05)
+
+
+class Hold:
+    """Where a node's step stands still, as `Hosted.hold` says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, point: str, node: str) -> None:
+        file = self.folder / "hold" / node
+        if node and file.exists() and file.read_text() == point:
+            (self.folder / "held" / f"{node}.{point}").touch()
+            while file.read_text() == point:
+                time.sleep(0.02)
 
 
 class Wall:
@@ -168,7 +199,13 @@ def main(folder: str, url: str, kind: str, name: str, point: str = "", number: s
     faulthandler.register(signal.SIGUSR1, sys.stdout, all_threads=True)
     protocol = os.environ["FLEET_TEST_PROTOCOL"]
     death = Death(point, int(number), signal.Signals[how])
-    fleet = SimFleet(Path(folder) / "fleet", death)
+    hold = Hold(Path(folder))
+
+    def reached(point: str, node: str) -> None:
+        death(point, node)
+        hold(point, node)
+
+    fleet = SimFleet(Path(folder) / "fleet", reached)
     inventory = open_inventory(url)
     store = ClockedRollouts(inventory.database)
     store.death, store.wall = death, Wall(os.environ.get("FLEET_TEST_CLOCK", ""))
@@ -180,7 +217,12 @@ def main(folder: str, url: str, kind: str, name: str, point: str = "", number: s
         fleet.clock += seconds  # of the nodes
         time.sleep(0.005)
 
-    doors = hands(fleet, nap, steady(store.clock))
+    def look(nodes: Sequence[Node]) -> Iterator[Probed]:
+        for node in nodes:
+            hold("look", node.name)
+        return fleet.look(nodes)
+
+    doors = replace(hands(fleet, nap, steady(store.clock)), look=look)
     upgrade = Upgrade(
         store, inventory, doors, evidence, origin="lab", operator="tester", parallel=2, poll_s=0.05
     )  # fmt: skip

@@ -1,11 +1,14 @@
 """Pause, abort, rollback and kill at each state of a node, and in the midst of each of its steps; then on to the end.
 
+The full grid is ticks on SQLite in this process; real controllers, on every pair of engine and database, have a part.
 What was done is counted from the nodes' log: nothing lost, nothing doubled, whatever a person asks for and when.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,9 +16,14 @@ import pytest
 from fleet import decision
 from fleet.core.move import Request
 from fleet.core.task import ENDS, State, touched
+from fleet.evidence import EvidenceStore
 from fleet.inventory.rollouts import Lease
+from fleet.lab.simulated import hands
+from fleet.upgrade import Upgrade
 from tests.engine.counted import counted
 from tests.engine.emptydb import empty_database
+from tests.engine.hosted import Hosted, Making, until
+from tests.engine.pairs import pairs
 from tests.upgrade.site import Site
 
 NAMES = ["n0", "n1", "n2"]  # n0 is the canary
@@ -23,6 +31,11 @@ LIMITS = {"fleet": "100%"}
 STATES: list[State] = [
     "waiting", "cordoning", "draining", "staging", "installing", "rebooting", "validating", "uncordoning",
 ]  # fmt: skip
+WHERE: dict[State, list[str]] = {  # a canary stands still in that state: at the last of these points, after the others
+    "waiting": ["look"], "cordoning": ["cordon-before"], "draining": ["drain-before"], "staging": ["stage-before"],
+    "installing": ["install-before"], "rebooting": ["reboot-before"], "validating": ["reboot-after", "look"],
+    "uncordoning": ["uncordon-before"],
+}  # fmt: skip
 STEPS = ["preflight", "cordon", "drain", "stage", "stop", "install", "reboot", "uncordon"]
 
 
@@ -195,3 +208,93 @@ def test_another_process_takes_up_what_was_killed(tmp_path: Path) -> None:
     found = counted(other.fleet.log(), one.plan, one.nodes, LIMITS)
     assert not any(found.numbers.values()), found
     other.close()
+
+
+class Asked:
+    """Rollouts of two nodes, one after another in one controller process, each asked for something at one place."""
+
+    def __init__(self, host: Hosted) -> None:
+        self.host = host
+        self.number = 0
+        self.canary, self.second = "", ""
+        host.begin(["z0"], "r-last", limits=LIMITS, approve=("start",))  # unfinished, so that the process stays
+        self.process = host.controller("c1")
+
+    @property
+    def rollout(self) -> str:
+        return f"r-{self.number}"
+
+    def ask(self, what: Request, state: State) -> None:
+        """A new rollout whose canary is in that state, and in the midst of its step, when it is asked."""
+        points = WHERE[state]
+        self.number += 1
+        self.canary, self.second = names = [f"a{self.number}", f"b{self.number}"]
+        self.host.hold(self.canary, points[0])
+        self.host.begin(names, self.rollout, limits=LIMITS)
+        for point, following in pairwise([*points, ""]):
+            self.host.until_held(self.canary, point)
+            if following == "":
+                assert self.state(self.canary) == state
+                self.host.store.request(self.rollout, what)
+            self.host.hold(self.canary, following)
+
+    def state(self, name: str) -> str:
+        return self.host.store.tasks(self.rollout)[name].task.state
+
+    def until(self, state: str) -> None:
+        try:
+            until(lambda: self.host.store.rollout(self.rollout).state == state and self.free(), 60)
+        except AssertionError:
+            row = self.host.store.rollout(self.rollout)
+            raise AssertionError((self.rollout, row, self.host.store.tasks(self.rollout))) from None
+
+    def free(self) -> bool:
+        lease = self.host.store.leases().get(self.rollout)
+        return lease is None or not lease.owner
+
+    def resume(self) -> None:
+        store, host = self.host.store, self.host
+        upgrade = Upgrade(store, host.inventory, hands(host.fleet), EvidenceStore(host.folder / "evidence"))
+        lease = store.acquire(self.rollout, "a person", 30.0, store.clock(), lambda _: False)
+        decision.reopen(upgrade, self.rollout, lease)
+        store.drop(lease)
+        upgrade.close()
+        self.until("done")
+
+    def right(self, done: set[str]) -> None:
+        """By the nodes' own log: nothing lost or doubled, every node what its end says and in service."""
+        plan = self.host.plans[self.rollout]
+        log = [effect for effect in self.host.fleet.log() if effect.node in (self.canary, self.second)]
+        found = counted(log, plan, self.host.nodes, LIMITS, done=done)
+        assert not any(found.numbers.values()), found
+        for name in (self.canary, self.second):
+            node, version = self.host.fleet.state(name), "2.0" if name in done else "1.0"
+            assert node["installed"] == node["loaded"] == {"driver": version}, (name, self.state(name))
+            assert node.get("cordoned", "") == ""
+        assert self.host.store.claims() == {}
+
+
+@pytest.mark.parametrize(("engine", "database"), pairs())
+def test_asked_of_a_controller_in_each_state(making: Making, engine: str, database: str) -> None:
+    """On every pair, through a real controller, asked by another process while the canary's step stands still."""
+    asked = Asked(making(engine, database))
+    asks: list[Request] = ["pause", "abort", "kill"]
+    for state in STATES:
+        for what in asks:
+            asked.ask(what, state)
+            if what == "abort":
+                asked.until("aborted")
+                end = asked.state(asked.canary)
+                assert end in ("done", "rolled-back", "held"), (state, end)
+                assert asked.state(asked.second) == "held"
+                asked.right({asked.canary} if end == "done" else set())
+                continue
+            asked.until("paused")
+            assert asked.state(asked.canary) in (("held", "done") if what == "kill" else ("done",)), (state, what)
+            assert asked.state(asked.second) == "waiting"
+            asked.resume()
+            asked.right({asked.canary, asked.second})
+    asked.process.send_signal(signal.SIGTERM)
+    status, said = asked.host.ended(asked.process)
+    assert status == 0, said
+    assert asked.number == len(STATES) * len(asks)

@@ -1,7 +1,8 @@
 """Controllers that are killed, stopped, superseded and parted from their databases, on both engines and back ends.
 
-Each controller is a process of its own over the simulated fleet; what was lost or done twice is counted from the
-fleet's log of effects, which no database keeps.
+A SQLite file has one controller by design: two that live side by side, a takeover from one that sleeps, and a server
+that restarts are cases of PostgreSQL alone. Each controller is a process of its own over the simulated fleet; what was
+lost or done twice is counted from the fleet's log of effects, which no database keeps.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from fleet.lab.simulated import hands
 from fleet.upgrade import Upgrade
 from tests.engine.contract import sqlite_url
 from tests.engine.hosted import ROOT, Hosted, Making, until
+from tests.engine.pairs import case, pairs
 from tests.postgresql import Server
 
 NAMES = ["n0", "n1", "n2", "n3"]
@@ -51,8 +53,7 @@ def killed(host: Hosted, name: str, point: str, number: str) -> None:
     assert status == -signal.SIGKILL, said
 
 
-@pytest.mark.parametrize("engine", ["dbos", "leases"])
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+@pytest.mark.parametrize(("engine", "database"), pairs(("leases", "sqlite")))
 def test_killed_in_each_step_and_started_again(making: Making, engine: str, database: str) -> None:
     """One rollout, in which the controller dies in each kind of step, and with it the threads that act; the same one
     comes back each time."""
@@ -70,9 +71,10 @@ def test_killed_in_each_step_and_started_again(making: Making, engine: str, data
 @pytest.mark.parametrize(
     ("engine", "point", "number"),
     [
-        ("dbos", "install-after", "1"),
-        ("dbos", "finish-before", "6"),
-        ("leases", "reboot-after", "1"),
+        case("dbos", "install-after", "1", every_run=True),
+        case("dbos", "finish-before", "6"),
+        case("leases", "install-after", "1"),
+        case("leases", "reboot-after", "1", every_run=True),
     ],
 )
 def test_another_controller_takes_over_from_a_killed_one(making: Making, engine: str, point: str, number: str) -> None:
@@ -91,10 +93,12 @@ def test_another_controller_takes_over_from_a_killed_one(making: Making, engine:
 @pytest.mark.parametrize(
     ("engine", "point", "number"),
     [
-        ("dbos", "install-after", "1"),
-        ("dbos", "finish-before", "1"),
-        ("leases", "intend-after", "1"),
-        ("leases", "intend-after", "2"),  # a cordon is owed, and no node can refuse one
+        case("dbos", "install-after", "1"),
+        case("dbos", "finish-before", "1"),
+        case("dbos", "intend-after", "2"),
+        case("leases", "install-after", "1"),
+        case("leases", "intend-after", "1"),
+        case("leases", "intend-after", "2", every_run=True),  # a cordon is owed, and no node can refuse one
     ],
 )
 def test_a_controller_that_slept_through_a_takeover_changes_nothing(
@@ -115,9 +119,12 @@ def test_a_controller_that_slept_through_a_takeover_changes_nothing(
 
 
 @pytest.mark.postgresql
-def test_a_controller_stopped_in_a_transaction_keeps_nobody_from_writing(tmp_path: Path, postgresql_url: str) -> None:
+@pytest.mark.parametrize("engine", [case("leases", every_run=True), case("dbos")])
+def test_a_controller_stopped_in_a_transaction_keeps_nobody_from_writing(
+    tmp_path: Path, postgresql_url: str, engine: str
+) -> None:
     """The server ends the sleeper's transaction; the sleeper wakes up to find it gone, and changes nothing."""
-    host = Hosted(tmp_path, f"{postgresql_url}?options=-c%20{IDLE}%3D3000", "leases")
+    host = Hosted(tmp_path, f"{postgresql_url}?options=-c%20{IDLE}%3D3000", engine)
     try:
         host.begin(NAMES)
         sleeper = host.controller("c1", "transaction", "9", "SIGSTOP")
@@ -184,10 +191,7 @@ def test_two_people_start_the_same_plan(making: Making, database: str) -> None:
     assert len(host.store.rollouts(unfinished=True)) == 1
 
 
-@pytest.mark.parametrize(
-    ("engine", "database"),
-    [("leases", "sqlite"), pytest.param("dbos", "postgresql", marks=pytest.mark.postgresql)],
-)
+@pytest.mark.parametrize(("engine", "database"), pairs(("leases", "sqlite"), ("dbos", "postgresql")))
 def test_an_approval_outlives_a_restart(making: Making, engine: str, database: str) -> None:
     """The controller dies while it waits for a yes; the yes is given while none lives, and the next one goes on."""
     host = making(engine, database)
@@ -220,7 +224,7 @@ def test_the_database_server_crashes_under_load(making: Making, engine: str, pos
     host.proven(names)
 
 
-@pytest.mark.parametrize("engine", ["dbos", "leases"])
+@pytest.mark.parametrize("engine", [case("dbos"), case("leases", every_run=True)])
 def test_a_full_disk_stops_the_work_and_room_lets_it_go_on(making: Making, engine: str) -> None:
     host = making(engine, "sqlite")
     names = [f"n{i:02}" for i in range(12)]
@@ -258,8 +262,11 @@ def test_the_loss_of_the_engines_database_costs_nothing_but_a_restart(making: Ma
     host.proven(NAMES)
 
 
-def test_another_protocol_waits_for_the_end_of_the_old_one_and_then_goes_on(making: Making) -> None:
-    host = making("dbos", "sqlite")
+@pytest.mark.parametrize(("engine", "database"), pairs(("dbos", "sqlite")))
+def test_another_protocol_waits_for_the_end_of_the_old_one_and_then_goes_on(
+    making: Making, engine: str, database: str
+) -> None:
+    host = making(engine, database)
     host.begin(NAMES)
     status, said = host.ended(host.controller("c1", "install-after", "1", protocol="1"))
     assert status == -signal.SIGKILL, said
@@ -402,10 +409,12 @@ def test_the_command_runs_until_it_is_told_to_stop(tmp_path: Path) -> None:
     assert run("controller", "list", "-o", "name").stdout == ""
 
 
-@pytest.mark.parametrize("engine", ["dbos", "leases"])
-def test_a_rollout_that_was_over_is_taken_up_when_a_person_reopens_it(making: Making, engine: str) -> None:
+@pytest.mark.parametrize(("engine", "database"), pairs(("leases", "sqlite"), ("dbos", "sqlite")))
+def test_a_rollout_that_was_over_is_taken_up_when_a_person_reopens_it(
+    making: Making, engine: str, database: str
+) -> None:
     """By the controller that carried it out, still alive; and once more by one that is killed on the way."""
-    host = making(engine, "sqlite")
+    host = making(engine, database)
     host.begin(NAMES)
     other = host.begin(["m0"], "r-2", approve=("start",))
     first = host.controller("c1")

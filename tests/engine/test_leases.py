@@ -8,17 +8,17 @@ import sys
 import time
 from pathlib import Path
 
-from fleet.engine import Engine, Progress, Tick
+from fleet.engine import Progress, Tick
 from fleet.engine.leases import LeaseEngine, gone, owner_here
 from fleet.inventory import open_inventory
 from fleet.inventory.rollouts import Lease, Rollouts
 from fleet.process import start_of
-from tests.engine.contract import EngineContract, Work, sqlite_url
+from tests.engine.contract import EngineContract, Stoppable, Work, sqlite_url
 
 
 class TestLeases(EngineContract):
     @staticmethod
-    def make(store: Rollouts, tick: Tick, owner: str) -> Engine:
+    def make(store: Rollouts, tick: Tick, owner: str) -> Stoppable:
         return LeaseEngine(store, tick, owner=owner, ttl_s=5.0)
 
 
