@@ -28,7 +28,7 @@ def start(upgrade: Upgrade, rollout: str, plan: Plan, command: str, matrix: str)
     made = upgrade.store.create(rollout, plan, command, together, upgrade.operator, at)
     detail = {"rollout": rollout, "plan": plan.id, "nodes": fold(names)}
     upgrade.book.audit(upgrade.operator, "rollout start", at, detail)
-    upgrade.note(rollout, "start", {"plan": plan.id, "matrix": plan.matrix, "nodes": list(names)})
+    upgrade.telling.note(rollout, "start", {"plan": plan.id, "matrix": plan.matrix, "nodes": list(names)})
     return made
 
 
@@ -100,4 +100,4 @@ def roll_back(upgrade: Upgrade, rollout: str, lease: Lease) -> None:
 def _told(upgrade: Upgrade, row: Rollout, what: str, **more: Json) -> None:
     detail: dict[str, Json] = {"rollout": row.id, "plan": row.plan, **more}
     upgrade.book.audit(upgrade.operator, f"rollout {what}", upgrade.hands.now(), detail)
-    upgrade.note(row.id, what, {"who": upgrade.operator, **more})
+    upgrade.telling.note(row.id, what, {"who": upgrade.operator, **more})

@@ -10,42 +10,28 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import replace
 
-from fleet import gate
 from fleet.act import Act, Cut, Did, Hands, Subject
 from fleet.aftermath import Running, anew, evidence_of, lifecycle, result_of
 from fleet.core.budget import OUT_OF_SERVICE, Limit, Verdict
 from fleet.core.errors import FleetError
 from fleet.core.model import Json, Node, Plan
 from fleet.core.move import KILLING, Begin, Change, Do, Finish, Halt, Judge, Wait
-from fleet.core.plan import cell_of
 from fleet.core.rollout import next_moves
-from fleet.core.task import NO_PLACE, NodeTask, Outcome, State, advance, begin, no_place, waits_for_person
+from fleet.core.task import NO_PLACE, NodeTask, Outcome, advance, begin, no_place, waits_for_person
 from fleet.engine import Progress
 from fleet.evidence import EvidenceStore, Origin
 from fleet.inventory.rollouts import Fenced, Lease, Rollouts, Stored
+from fleet.judging import Judging
 from fleet.places import Book, Places
 from fleet.snapshot import snapshot_of
 from fleet.step import do
+from fleet.telling import Telling, Transition, trace
 
 POLL_S = 5.0  # between two looks at something that takes its time: a drain, a full budget
-
-
-@dataclass(frozen=True)
-class Transition:
-    """One line for whoever watches. `was` and `now` are node states, empty for a line on the rollout itself."""
-
-    rollout: str
-    node: str
-    was: State | str
-    now: State | str
-    step: str
-    result: str
-    reason: str
 
 
 class Upgrade:
@@ -72,17 +58,15 @@ class Upgrade:
         self.operator = operator
         self.parallel = parallel
         self.poll_s = poll_s
-        self.watch = watch
         self._pool = ThreadPoolExecutor(max_workers=parallel, thread_name_prefix="step")
         self._running: dict[str, list[Running]] = {}
         self._later: dict[tuple[str, str], float] = {}  # (rollout, node) -> not to be asked again before
         self._plans: dict[str, Plan] = {}
-        self._told: dict[str, str] = {}
         self._full: dict[str, float] = {}  # rollout -> no place is asked for before, unless one of its own comes free
         self._cut: dict[str, threading.Event] = {}  # rollout -> set when it is killed
         self.places = Places(store, book, poll_s)
-        self._gates: dict[str, tuple[Judge, Future[gate.Looked]]] = {}
-        self._unlooked: dict[str, float] = {}  # rollout -> its gate broke down, and is not looked at again before
+        self.telling = Telling(evidence, origin, hands.now, watch)
+        self.judging = Judging(store, book, self._pool, self.telling, poll_s)
 
     def close(self) -> None:
         """Wait for the steps under way. Their results are lost to the tables and found again by the next process."""
@@ -112,7 +96,7 @@ class Upgrade:
         self._later = {place: until for place, until in self._later.items() if until > now}
         held_up = {name for of, name in self._later if of == rollout}
         at_work = frozenset(held_up | {name for run in running for name in run.tasks})
-        judging = rollout in self._gates or self._unlooked.get(rollout, 0.0) > now
+        judging = self.judging.busy(rollout, now)
         snapshot = snapshot_of(self.store, row, plan, tasks, at_work, now, judging=judging)
         moves = next_moves(snapshot, now)
         changed = [move.task for move in moves if isinstance(move, Change)]
@@ -130,13 +114,13 @@ class Upgrade:
                     moved = moved or began
                 case Do():
                     todo.append(move)
-                case Judge() if rollout not in self._gates:
-                    self._look(rollout, move, tasks)
+                case Judge() if not self.judging.looking(rollout):
+                    self.judging.look(self.hands, rollout, move, tasks)
                 case Judge():
                     pass
                 case Wait(reason):
                     waits = "" if reason.startswith("gate:") else reason  # a look takes seconds
-                    self._once(rollout, f"waiting: {reason}")
+                    self.telling.once(rollout, f"waiting: {reason}")
                 case Halt(reason) if row.state != "paused" or reason != row.reason:
                     self._state(rollout, lease, "paused", reason)
                 case Halt():
@@ -151,7 +135,7 @@ class Upgrade:
                 self._launch(rollout, lease, plan, tasks, move, running)
         if self._collect(rollout, lease, block=True) or moved:
             return Progress(resting=False, busy=bool(self._running[rollout]))
-        looking = rollout in self._gates
+        looking = self.judging.looking(rollout)
         if running or held_up or blocked or looking:
             soon = 0.0 if running else min(self.poll_s, 0.5) if looking else self.poll_s
             return Progress(resting=False, wait_s=soon, busy=bool(running))
@@ -186,7 +170,7 @@ class Upgrade:
             admitted, refused = self.places.claim(self.hands, lease, wanted, limits)
         except FleetError as error:  # no place is known to be free
             said = f"scheduler: {error.what}" + (f": {error.cause}" if error.cause else "")
-            self._once(rollout, f"waiting: {said}")
+            self.telling.once(rollout, f"waiting: {said}")
             self.store.set_reason(lease, f"{said}; next: {error.hint}")
             self._full[rollout] = self.hands.clock() + self.poll_s
             return False, True
@@ -202,7 +186,7 @@ class Upgrade:
             self.store.put(lease, rows)
             self.book.set_lifecycle(names, "maintenance")
             for task, _, _ in rows:
-                self._say(rollout, task.node, "waiting", task.state, "begin", "begun", "")
+                self.telling.say(rollout, task.node, "waiting", task.state, "begin", "begun", "")
         self._blocked(rollout, lease, tasks, refused, alone=not names and not at_work and not running)
         self._full[rollout] = now + self.poll_s if refused else 0.0
         return bool(names), bool(refused)
@@ -249,7 +233,7 @@ class Upgrade:
             if (row.state, row.reason) != ("paused", said):  # an abort goes on asking
                 self._state(rollout, lease, "paused", said)
         elif refused:
-            self._once(rollout, f"waiting: budget: {next(iter(refused.values())).reason}")
+            self.telling.once(rollout, f"waiting: budget: {next(iter(refused.values())).reason}")
 
     def _launch(
         self, rollout: str, lease: Lease, plan: Plan, tasks: Mapping[str, Stored], move: Do, running: list[Running]
@@ -313,48 +297,14 @@ class Upgrade:
             running.remove(run)
             if not isinstance(run.future.exception(), Cut):  # else its intent stays, and the next one looks
                 self._write(rollout, lease, run)
-        if rollout in self._gates and self._gates[rollout][1].done():
-            self._passed(rollout, lease, *self._gates.pop(rollout))
-            return True
-        return bool(ended)
-
-    # --- the gate -------------------------------------------------------------------------------------------------
-
-    def _look(self, rollout: str, move: Judge, tasks: Mapping[str, Stored]) -> None:
-        """Have the nodes of a wave looked at, from another thread: nothing is changed by it."""
-        names = gate.names_of(move)
-        nodes = {node.name: node for node in self.book.nodes() if node.name in names}
-        counts = {name: len(facts.accelerators) for name, facts in self.book.facts(list(nodes)).items()}
-        before = {name: tasks[name].prior.get("count") for some in move.treated.values() for name in some}
-        counts |= {name: count for name, count in before.items() if isinstance(count, int)}
-        self._gates[rollout] = move, self._pool.submit(gate.look, self.hands, move, nodes, counts)
-
-    def _passed(self, rollout: str, lease: Lease, move: Judge, future: Future[gate.Looked]) -> None:
-        """Store what the gate came to."""
-        error = future.exception()
-        if error is not None:  # no verdict on any node: it is looked at again
-            why = f"gate: wave {move.wave + 1}: the look failed: {error!r}"
-            self._unlooked[rollout] = self.hands.clock() + self.poll_s
-            if self.store.rollout(rollout).reason != why:
-                self.note(rollout, "gate", {"wave": move.wave + 1, "error": _trace(error)})
-                self.store.set_reason(lease, why)
-            self._once(rollout, f"waiting: {why}")
-            return
-        looked = future.result()
-        with contextlib.suppress(FleetError):  # a node that was removed meanwhile
-            self.book.record(looked.facts, looked.raw)
-        plan = self.plan(self.store.rollout(rollout).plan)
-        models = {cell_of(group): f"{group.vendor} {group.model}" for group in plan.groups}
-        for cell, said in looked.judged.items():
-            self.note(rollout, "gate", gate.evidence_of(looked, move, cell))
-            text = f"gate: wave {move.wave + 1}, {models.get(cell, cell)}: {said.verdict}: {said.reason}"
-            self._say(rollout, "", "", "", "gate", said.verdict, text)
-        self.store.set_gate(lease, move.wave, looked.judged)
+        now = self.hands.clock()
+        judged = self.judging.collect(rollout, lease, lambda: self.plan(self.store.rollout(rollout).plan), now)
+        return judged or bool(ended)
 
     def _write(self, rollout: str, lease: Lease, run: Running) -> None:
         error = run.future.exception()
         dids = (
-            {name: Did(Outcome("ambiguous", f"internal: {error!r}"), output=_trace(error)) for name in run.tasks}
+            {name: Did(Outcome("ambiguous", f"internal: {error!r}"), output=trace(error)) for name in run.tasks}
             if error is not None
             else run.future.result()
         )
@@ -378,7 +328,7 @@ class Upgrade:
                 reason = did.outcome.reason or (task.reason if task.ended else "")
                 if task.direction == "back" and run.tasks[name].direction == "forward":
                     reason = f"{reason}; the way back begins"
-                self._say(rollout, name, was, task.state, run.act.step.phase, did.outcome.result, reason)
+                self.telling.say(rollout, name, was, task.state, run.act.step.phase, did.outcome.result, reason)
 
     def _record(self, dids: Mapping[str, Did]) -> None:
         facts = [did.probed.facts for did in dids.values() if did.probed is not None and did.probed.facts is not None]
@@ -390,7 +340,7 @@ class Upgrade:
     def _put(self, rollout: str, lease: Lease, tasks: Mapping[str, Stored], changed: Sequence[NodeTask]) -> None:
         self.store.put(lease, [(task, None, None) for task in changed])
         for task in changed:
-            self._say(rollout, task.node, tasks[task.node].task.state, task.state, "", "", task.reason)
+            self.telling.say(rollout, task.node, tasks[task.node].task.state, task.state, "", "", task.reason)
 
     def _settle(self, rollout: str, lease: Lease, tasks: Mapping[str, Stored]) -> bool:
         """What the end of a node entails: its lifecycle state, then its place in the budgets. Repeated until done.
@@ -433,22 +383,10 @@ class Upgrade:
 
     def _state(self, rollout: str, lease: Lease, state: str, reason: str) -> None:
         at = self.hands.now()
-        self.note(rollout, "rollout", {"state": state, "reason": reason})
+        self.telling.note(rollout, "rollout", {"state": state, "reason": reason})
         self.store.set_state(lease, state, reason, at)  # type: ignore[arg-type]  # the core's own states
         self.book.audit(self.operator, f"rollout {state}", at, {"rollout": rollout, "reason": reason})
-        self._say(rollout, "", "", state, "", "", reason)
-
-    def note(self, rollout: str, kind: str, body: Mapping[str, Json]) -> None:
-        """Add a record to the evidence of a rollout."""
-        self.evidence.append(rollout, self.hands.now(), self.origin, kind, body)
-
-    def _say(self, rollout: str, node: str, was: str, now: str, step: str, result: str, reason: str) -> None:
-        self.watch(Transition(rollout, node, was, now, step, result, reason))
-
-    def _once(self, rollout: str, text: str) -> None:
-        if self._told.get(rollout) != text:
-            self._told[rollout] = text
-            self._say(rollout, "", "", "", "", "", text)
+        self.telling.say(rollout, "", "", state, "", "", reason)
 
 
 def _no_place(verdict: Verdict, rollout: str) -> tuple[str, str]:
@@ -459,13 +397,8 @@ def _no_place(verdict: Verdict, rollout: str) -> tuple[str, str]:
     return f"{NO_PLACE} {verdict.reason}", f"bring nodes back into service, then fleet rollout resume {rollout}"
 
 
-def _trace(error: BaseException) -> str:
-    """Where a fault of fleet itself happened, for the evidence."""
-    return "".join(traceback.format_exception(error))
-
-
 def _table(value: Json) -> Mapping[str, Json]:
     return value if isinstance(value, dict) else {}
 
 
-__all__ = ["Fenced", "Transition", "Upgrade"]
+__all__ = ["Fenced", "Upgrade"]

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from fleet.playbook import Staged
     from fleet.probe import Probed
     from fleet.remote import Transport
-    from fleet.upgrade import Transition, Upgrade
+    from fleet.telling import Transition
+    from fleet.upgrade import Upgrade
 
 PARALLEL = 4
 

@@ -113,7 +113,7 @@ def tell(
     from fleet.cli.live import counted, said
     from fleet.engine.leases import AWAY
     from fleet.inventory import history
-    from fleet.upgrade import Transition
+    from fleet.telling import Transition
 
     database, rollout = observer.store.database, observer.rollout
     first = observer.look(0)

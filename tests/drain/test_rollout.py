@@ -14,7 +14,7 @@ import pytest
 from fleet.kubeclient import OfficialClient
 from fleet.kubernetes import BY, KubernetesDrain
 from fleet.slurm import SlurmDrain, run_program
-from fleet.upgrade import Transition
+from fleet.telling import Transition
 from tests.drain.apiserver import ApiServer, Budget
 from tests.drain.slurmcluster import NODES, Cluster
 from tests.upgrade.site import Site
@@ -44,7 +44,7 @@ def test_behind_slurm(site: Site, cluster: Cluster) -> None:
     out: set[str] = set()
     end = threading.Timer(2, lambda: cluster.cancel(short))
     end.start()
-    site.upgrade.watch = lambda _: out.update(n for n, state in cluster.states().items() if state != "idle")
+    site.upgrade.telling.watch = lambda _: out.update(n for n, state in cluster.states().items() if state != "idle")
     site.engine.submit("r-1")
     end.join()
 
@@ -100,7 +100,7 @@ def test_an_api_server_that_refuses_pauses_and_resume_goes_on(site: Site, tmp_pa
             if transition.now == "cordoning":
                 server.state.down = code
 
-        site.upgrade.watch = later
+        site.upgrade.telling.watch = later
         lease = site.store.acquire("r-1", site.engine.owner, 1e9, 0.0, lambda _: True)
         ticks = iter(range(400))
         while not site.upgrade.tick("r-1", lease, False).resting:
@@ -111,7 +111,7 @@ def test_an_api_server_that_refuses_pauses_and_resume_goes_on(site: Site, tmp_pa
         assert held.reason.startswith(f"scheduler: {slug}:") and str(code) in held.reason
         assert held.next_action and site.fleet.state("k1")["installed"]["driver"] == "1.0"
 
-        server.state.down, site.upgrade.watch = 0, site.seen.append
+        server.state.down, site.upgrade.telling.watch = 0, site.seen.append
         site.go_on()
         assert set(site.states().values()) == {"done"}
         assert not any(node["spec"].get("unschedulable") for node in server.state.nodes.values())

@@ -13,7 +13,8 @@ from fleet.engine.leases import LeaseEngine
 from fleet.evidence import EvidenceStore
 from fleet.inventory import open_inventory
 from fleet.inventory.rollouts import Rollouts
-from fleet.upgrade import Transition, Upgrade
+from fleet.telling import Transition
+from fleet.upgrade import Upgrade
 from tests.upgrade.simfleet import ACME, NOW, SimFleet, hands, plan, solution
 
 

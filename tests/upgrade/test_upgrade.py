@@ -250,7 +250,7 @@ def test_drain_without_end_gives_the_node_back(site: Site) -> None:
         if transition.now == "draining":
             site.fleet.clock += 2000
 
-    site.upgrade.watch = later
+    site.upgrade.telling.watch = later
     lease = site.store.acquire("r-1", site.engine.owner, 1e9, 0.0, lambda _: True)
     for _ in range(3000):
         site.fleet.clock += 20
@@ -289,14 +289,14 @@ def test_stopping_ends_the_running_steps_and_leaves_the_rest_for_later(site: Sit
         if transition.now == "installing":
             site.engine.stop.set()
 
-    site.upgrade.watch = stop
+    site.upgrade.telling.watch = stop
     site.engine.submit("r-1")
     attempts = site.store.attempts("r-1")
     assert attempts and all(attempt.ended for attempt in attempts)
     assert site.store.rollout("r-1").state == "running"
     assert site.states()["n0"] == "installing" and site.states()["n1"] == "waiting"
     site.engine.stop.clear()
-    site.upgrade.watch = site.seen.append
+    site.upgrade.telling.watch = site.seen.append
     site.engine.submit("r-1")
     assert set(site.states().values()) == {"done"}
     assert all(len(e) == len(set(e)) for e in (site.fleet.effects(n.name) for n in nodes))
