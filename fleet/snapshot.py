@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fleet.core.model import Plan
 from fleet.core.move import Snapshot
-from fleet.core.window import Window, shut
+from fleet.core.window import shut, windows_of
 from fleet.inventory.rollouts import Rollout, Rollouts, Stored
 
 
@@ -15,6 +15,7 @@ def snapshot_of(
     judging: bool,
 ) -> Snapshot:  # fmt: skip
     """The rollout at `now`. `busy` nodes have a step under way here; `judging` = a gate is being looked at."""
+    windows, margin_s = windows_of(plan.policy)
     said = store.approvals(row) if plan.policy.get("approve") else []
     last = {approval.stage: approval for approval in said}
     no = next((a for a in last.values() if a.refusal), None)
@@ -30,12 +31,5 @@ def snapshot_of(
         judging=judging,
         approved=frozenset(stage for stage, a in last.items() if not a.refusal),
         refused=no.refusal if no is not None else "",
-        shut=_shut(plan, now),
+        shut=shut(windows, now, margin_s),
     )
-
-
-def _shut(plan: Plan, now: float) -> str:
-    """Why no maintenance window of the plan is open, or ""."""
-    windows, margin = plan.policy.get("windows"), plan.policy.get("window_margin_s")
-    parsed = [Window.parse(str(text)) for text in windows] if isinstance(windows, list | tuple) else []
-    return shut(parsed, now, float(margin) if isinstance(margin, int) else 0.0)

@@ -2,8 +2,9 @@
 
 The capacity model: waves follow one another; in a wave, runs of nodes (one node in the first wave, up to the policy's
 `chunk` equal nodes later) are carried out side by side, as many as the command's `parallel` and the budget of the fleet
-allow. A run takes the sum of its steps. Each step counts with its median for the figure, with its 90th percentile for
-the upper end. Where nothing is known of a step there is no figure, and the reason says so: a guess would be believed.
+allow. A run takes the sum of its steps. Where there are maintenance windows, the work goes on only while one is open.
+Each step counts with its median for the figure, with its 90th percentile for the upper end. Where nothing is known of a
+step there is no figure, and the reason says so: a guess would be believed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from fleet.core.budget import FLEET, Limit
 from fleet.core.model import Group, Json, Plan
 from fleet.core.task import ENDS, Direction, State, path
+from fleet.core.window import until_done, windows_of
 
 ANY = ""  # the vendor under which the durations of all vendors stand
 
@@ -117,8 +119,11 @@ def span(seconds: float) -> str:
     return f"{days} d {rest} h" if rest else f"{days} d"
 
 
-def estimate_plan(plan: Plan, history: History, parallel: int, total: int | None = None) -> Estimate:
-    """How long a plan will take from now. `total` is the number of nodes in the fleet, for limits in percent."""
+def estimate_plan(plan: Plan, history: History, parallel: int, total: int | None = None, now: float = 0.0) -> Estimate:
+    """How long a plan will take that begins at `now` (seconds since the epoch, for its windows).
+
+    `total` is the number of nodes in the fleet, for limits in percent.
+    """
     group_by_node = {node: number for number, group in enumerate(plan.groups) for node in group.nodes}
     tallies = []
     for number, wave in enumerate(plan.waves):
@@ -126,7 +131,7 @@ def estimate_plan(plan: Plan, history: History, parallel: int, total: int | None
         for name in wave:
             counts[group_by_node[name]] = counts.get(group_by_node[name], 0) + 1
         tallies += [Tally(number, group, "waiting", "forward", -1, count) for group, count in counts.items()]
-    return estimate(plan, tallies, history, parallel, 0.0, total)
+    return estimate(plan, tallies, history, parallel, now, total)
 
 
 def estimate(
@@ -154,13 +159,16 @@ def estimate(
                 (started if tally.begun else waiting).extend([clock.left(group, tally)] * many)
             clock.total += _makespan(started, waiting, slots)
             clock.total += soak_s(plan)
-    typical, worst = clocks
+    typical = clocks[0]
     if typical.missing and not history.spells:
         return Estimate(None, None, 0, "no step was ever carried out here, so nothing is known of their durations")
     if typical.missing:
         phases = ", ".join(sorted(typical.missing))
         return Estimate(None, None, 0, f"no node has been through {phases} yet, so its duration is not known")
-    return Estimate(typical.total, max(typical.total, worst.total), typical.basis)
+    waits = any(not tally.begun for some in by_wave.values() for tally in some)
+    windows, margin_s = windows_of(plan.policy)
+    shown = [until_done(windows, now, clock.total, margin_s) if waits else clock.total for clock in clocks]
+    return Estimate(shown[0], max(shown), typical.basis)
 
 
 def soak_s(plan: Plan) -> float:

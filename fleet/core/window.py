@@ -7,12 +7,13 @@ are finished; none is begun whose work would, by its estimate, outlast the windo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from fleet.core.errors import BadInput
+from fleet.core.model import Json
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _SHAPE = re.compile(
@@ -71,6 +72,13 @@ class Window:
         return opens, last.replace(hour=self.end // 60, minute=self.end % 60)
 
 
+def windows_of(policy: Mapping[str, Json]) -> tuple[tuple[Window, ...], float]:
+    """The windows of a plan, and how many seconds before one closes nothing is begun any more."""
+    windows, margin = policy.get("windows"), policy.get("window_margin_s")
+    parsed = tuple(Window.parse(str(text)) for text in windows) if isinstance(windows, list | tuple) else ()
+    return parsed, float(margin) if isinstance(margin, int) else 0.0
+
+
 def shut(windows: Iterable[Window], now: float, needs_s: float = 0.0) -> str:
     """Why nothing may be begun now, or "" while a window is open for at least `needs_s` more seconds.
 
@@ -81,15 +89,38 @@ def shut(windows: Iterable[Window], now: float, needs_s: float = 0.0) -> str:
         return ""
     short = False
     for window in windows:
-        closes = window.closes(now)
-        if closes is not None:
-            length = ((window.end - window.start) % 1440) * 60
-            if closes - now >= min(needs_s, length / 2):
+        last = _last_begin(window, now, needs_s)
+        if last is not None:
+            if last >= now:
                 return ""
             short = True
     soonest = min(window.opens(now) for window in windows)
     when = datetime.fromtimestamp(soonest, UTC).strftime("%Y-%m-%dT%H:%MZ")
     return f"the window closes too soon; the next opens at {when}" if short else f"no window is open before {when}"
+
+
+def until_done(windows: Iterable[Window], now: float, work_s: float, margin_s: float = 0.0) -> float:
+    """Seconds from `now` until `work_s` seconds of work are done that goes on only while a window is open.
+
+    Nothing is begun in the last `margin_s` of a window, or in its last half where it is short.
+    """
+    windows = tuple(windows)
+    at, left = now, work_s
+    while windows and left > 0:
+        ends = [end for window in windows if (end := _last_begin(window, at, margin_s)) is not None and end > at]
+        if not ends:
+            at = min(window.opens(at) for window in windows)
+            continue
+        spent = min(left, max(ends) - at)
+        at, left = at + spent, left - spent
+    return at - now if windows else work_s
+
+
+def _last_begin(window: Window, at: float, margin_s: float) -> float | None:
+    """Until when something may still be begun in the window that is open at `at`; None = it is shut."""
+    closes = window.closes(at)
+    length = ((window.end - window.start) % 1440) * 60
+    return None if closes is None else closes - min(margin_s, length / 2)
 
 
 def _bad(text: str, why: str) -> BadInput:

@@ -36,7 +36,7 @@ class Forecast:
     def of_plan(self, plan: Plan, now: float) -> Estimate:
         """How long a plan would take that begins now."""
         learnt, total = self._history(now)
-        return estimate_plan(plan, learnt, self.parallel, total)
+        return estimate_plan(plan, learnt, self.parallel, total, now)
 
     def plan(self, plan: str) -> Plan:
         """A stored plan. NotFound for an unknown id."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.core.errors import BadInput
-from fleet.core.window import Window, shut
+from fleet.core.window import Window, shut, until_done
 
 
 def at(text: str) -> float:
@@ -75,3 +75,28 @@ def test_what_is_no_window(text: str) -> None:
     with pytest.raises(BadInput) as caught:
         Window.parse(text)
     assert caught.value.slug == "bad-window" and repr(text)[1:-1] in caught.value.what
+
+
+WED_NOON = datetime(2031, 5, 7, 12, tzinfo=UTC).timestamp()
+H = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("windows", "work_s", "margin_s", "takes_s"),
+    [
+        ((), 5 * H, 0, 5 * H),
+        (("22:00-02:00",), 0, 0, 0),
+        (("22:00-02:00",), 3 * H, 0, 13 * H),  # from 22:00 to 01:00
+        (("22:00-02:00",), 4 * H, 0, 14 * H),
+        (("22:00-02:00",), 5 * H, 0, 35 * H),  # an hour of the next night
+        (("22:00-02:00",), 3 * H, 3600, 13 * H),
+        (("22:00-02:00",), 4 * H, 3600, 35 * H),  # nothing begins after 01:00
+        (("11:00-14:00",), 1 * H, 0, 1 * H),  # it is open now
+        (("11:00-14:00",), 1 * H, 10 * H, 23.5 * H),  # but for its last half; the rest tomorrow
+        (("11:00-13:00", "12:30-15:00"), 2.5 * H, 0, 2.5 * H),  # one after the other
+        (("Sun 00:00-06:00",), 7 * H, 0, 3.5 * 24 * H + 7 * 24 * H + 1 * H),
+    ],
+)
+def test_work_in_windows(windows: tuple[str, ...], work_s: float, margin_s: float, takes_s: float) -> None:
+    found = until_done([Window.parse(text) for text in windows], WED_NOON, work_s, margin_s)
+    assert found == pytest.approx(takes_s)

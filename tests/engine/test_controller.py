@@ -129,7 +129,7 @@ def test_a_controller_stopped_in_a_transaction_keeps_nobody_from_writing(
         host.begin(NAMES)
         sleeper = host.controller("c1", "transaction", "9", "SIGSTOP")
         host.until_stopped(sleeper)
-        status, said = host.ended(host.controller("c2"), 90)
+        status, said = host.ended(host.controller("c2"))
         assert status == 0, said
         before = (host.fleet.log(), host.store.tasks("r-1"), host.store.attempts("r-1"))
         sleeper.send_signal(signal.SIGCONT)
@@ -233,10 +233,14 @@ def test_a_full_disk_stops_the_work_and_room_lets_it_go_on(making: Making, engin
     until(lambda: len(host.fleet.log()) >= 5 or process.poll() is not None)
     full = 4096  # bytes that a file of this process may have: what any write beyond them meets is a disk without room
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY))
-    time.sleep(3.0)
-    stuck = host.store.attempts("r-1")
-    time.sleep(2.0)
-    assert process.poll() is None and host.store.attempts("r-1") == stuck
+
+    def stuck() -> bool:
+        before = host.store.attempts("r-1")
+        time.sleep(3.0)
+        return host.store.attempts("r-1") == before
+
+    until(stuck)
+    assert process.poll() is None
     assert not host.store.rollout("r-1").finished
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     status, said = host.ended(process)
@@ -322,16 +326,33 @@ def test_following_ends_when_no_controller_is_left(making: Making) -> None:
     assert caught.value.slug == "controller-lost" and "fleet rollout resume r-1" in caught.value.hint
 
 
+class _Read(Rollouts):
+    """A store that tells when somebody follows a rollout in it."""
+
+    followed: threading.Event
+
+    def clock(self) -> float:
+        self.followed.set()
+        return super().clock()
+
+
 def test_ctrl_c_leaves_the_rollout_to_the_controller(making: Making) -> None:
     host = making("leases", "sqlite")
     host.begin(NAMES)
+    store = _Read(host.inventory.database)
+    store.followed = threading.Event()
+
+    def ctrl_c() -> None:
+        if store.followed.wait(60):  # no sooner: before that it would end the tests
+            os.kill(os.getpid(), signal.SIGINT)
+
     with seated(host.store, "c1", threading.Event()):
         (controller,) = living(host.store, time.time())
-        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
+        person = threading.Thread(target=ctrl_c)
+        person.start()
         with pytest.raises(Interrupted) as caught:
-            hand_over(host.store, controller, "r-1")
-        timer.join()
+            hand_over(store, controller, "r-1")
+        person.join()
     assert "goes on in controller c1" in caught.value.what and "fleet rollout watch r-1" in caught.value.hint
     assert host.store.rollout("r-1").state == "running"
 
@@ -400,7 +421,7 @@ def test_the_command_runs_until_it_is_told_to_stop(tmp_path: Path) -> None:
         second = run("controller", "run", "--name", "c1")
         assert second.returncode == 7 and "controller-running" in second.stderr
         service.send_signal(signal.SIGTERM)
-        _, err = service.communicate(timeout=60)
+        _, err = service.communicate(timeout=180)
         assert service.returncode == 0 and "controller c1 has ended" in err, err
         assert "conductor" not in err.lower()
     finally:
