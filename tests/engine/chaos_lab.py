@@ -40,6 +40,7 @@ OPTIONS = ("--max-failures", "100%", "--max-unavailable", LIMIT, "-y")
 NEWEST = ("--strategy", "newest", *OPTIONS)
 ALL_ILL = ("--ignore-canary", "--no-gate")  # go on, though every node of a wave fails
 LOOK_S = 0.05
+MARKS = 20  # beginnings and ends of steps of one node, about half of them: so far are kills spread over a rollout
 
 
 def spec() -> dict[str, Any]:
@@ -62,6 +63,8 @@ class Chaos:
         """Carry out one `fleet upgrade`, killing its driver so many times if it lives that long; its id."""
         known = self._ids()
         mine: list[str] = []
+        nodes = len(NAMES) if "@all" in words else 1
+        spread = max(6, MARKS * nodes // max(1, kills - self.kills.total()))
         while self.kills.total() < kills and not self._ended(mine):
             by_controller = bool(mine) and self.dice.random() < 0.4
             if by_controller:
@@ -69,7 +72,7 @@ class Chaos:
             else:
                 begun = self.site.begin(*words)
             mine = self._wait_for_work(begun, known, mine)
-            self._wait_a_while(begun, mine)
+            self._wait_a_while(begun, mine, spread)
             if begun.process.poll() is not None:
                 assert begun.process.returncode in ok, str(begun.ran())
                 continue
@@ -79,7 +82,7 @@ class Chaos:
                     begun.process.terminate()
                     begun.process.wait(240)
                     continue
-                self._wait_a_while(begun, mine)
+                self._wait_a_while(begun, mine, spread)
             self._kill(begun, "controller" if by_controller else "command")
         if not self._ended(mine):
             self.site.fleet(*words, ok=ok)
@@ -130,10 +133,10 @@ class Chaos:
                 time.sleep(LOOK_S)
         return mine
 
-    def _wait_a_while(self, begun: Begun, mine: Sequence[str]) -> None:
-        """A random time; or, as often, until so many more steps have begun or ended."""
-        end = time.monotonic() + self.dice.uniform(0.2, 9.0)
-        more = self.dice.randint(1, 6) if self.dice.random() < 0.5 and mine else 0
+    def _wait_a_while(self, begun: Begun, mine: Sequence[str], spread: int) -> None:
+        """A random time; or, as often, until up to `spread` more steps have begun or ended."""
+        more = self.dice.randint(1, spread) if self.dice.random() < 0.5 and mine else 0
+        end = time.monotonic() + (240.0 if more else self.dice.uniform(0.2, 9.0))
         with self.site.store() as store:
             before = self._marks(store.attempts(mine[0])) if more else 0
             while begun.process.poll() is None and time.monotonic() < end:
