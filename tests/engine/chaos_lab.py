@@ -76,19 +76,29 @@ class Chaos:
             if begun.process.poll() is not None:
                 assert begun.process.returncode in ok, str(begun.ran())
                 continue
+            if self._ended(mine):
+                self._done_with(begun, by_controller)
+                continue
             if self.site.database and mine and self.dice.random() < 0.4:
                 begun, by_controller = self._superseded(begun, known, mine), True
-                if self.kills.total() >= kills:
-                    begun.process.terminate()
-                    begun.process.wait(240)
+                if self.kills.total() < kills:
+                    self._wait_a_while(begun, mine, spread)
+                if self.kills.total() >= kills or self._ended(mine):
+                    self._done_with(begun, by_controller)
                     continue
-                self._wait_a_while(begun, mine, spread)
             self._kill(begun, "controller" if by_controller else "command")
         if not self._ended(mine):
             self.site.fleet(*words, ok=ok)
         (rollout,) = set(self._ids()) - set(known)
         assert self._ended([rollout])
         return rollout
+
+    @staticmethod
+    def _done_with(begun: Begun, by_controller: bool) -> None:
+        """A command ends by itself, a controller when it is told to."""
+        if by_controller:
+            begun.process.terminate()
+        begun.process.wait(240)
 
     def _controller(self) -> Begun:
         """The one of the lab's file, or on a server one that shares its name with no living one."""
@@ -141,6 +151,8 @@ class Chaos:
             before = self._marks(store.attempts(mine[0])) if more else 0
             while begun.process.poll() is None and time.monotonic() < end:
                 if more and self._marks(store.attempts(mine[0])) - before >= more:
+                    return
+                if mine and store.rollout(mine[0]).finished:
                     return
                 time.sleep(LOOK_S)
 
