@@ -15,7 +15,8 @@ from fleet.core.budget import FLEET, Limit, known_kind
 from fleet.core.errors import BadInput, FleetError, NotFound, UsageError
 from fleet.core.model import LEVELS, Channel, Conflict, Facts, Node, Plan, Policy, Request, Solution, component
 from fleet.core.move import STAGES
-from fleet.core.plan import Candidate, PlanPolicy, make
+from fleet.core.plan import Candidate, make
+from fleet.core.policy import PlanPolicy
 from fleet.core.vendor import ArtifactName
 from fleet.core.version import Range
 from fleet.core.window import Window

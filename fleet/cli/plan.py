@@ -84,7 +84,7 @@ def make_plan(
 ) -> Plan:
     """The plan that these options ask for."""
     from fleet.core.budget import Limit
-    from fleet.core.plan import PlanPolicy
+    from fleet.core.policy import PlanPolicy
     from fleet.planning import Planner, parse_approval, parse_limits, parse_time, parse_windows, parse_wish, wave_kind
 
     nodes = pick.nodes(inventory, settings)

@@ -15,27 +15,18 @@ from fleet.core.model import (
     Conflict,
     Facts,
     Group,
-    Json,
     Node,
     Plan,
     Reason,
     Solution,
-    Stage,
     Step,
-    VersionChange,
     digest,
 )
 from fleet.core.planfile import content
-from fleet.core.vendor import Change, Vendor
+from fleet.core.policy import PlanPolicy
+from fleet.core.stages import after, artifacts_of, stages_of
+from fleet.core.vendor import Vendor
 from fleet.core.waves import units, waves_of
-
-# Phases that leave the software of the node as it was; the first step outside them is where a way back is needed.
-SAFE_PHASES = ("preflight", "cordon", "drain", "stage")
-OURS = ("cordon", "drain", "validate", "uncordon")  # a vendor does not say when these happen
-RPM_SYSTEMS = (
-    "rhel", "centos", "rocky", "almalinux", "fedora", "openeuler", "kylin", "anolis", "alinux", "opensuse", "sles",
-    "amzn", "tencentos", "opencloudos", "bclinux", "ctyunos", "hce", "ol", "velinux",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,56 +37,6 @@ class Candidate:
     facts: Facts | None
     answer: Solution | Conflict | None = None
     refusal: str = ""
-
-
-@dataclass(frozen=True)
-class PlanPolicy:
-    """What the operator decided; it becomes part of the plan's content.
-
-    `limits` maps a kind of domain to a limit of fleet.core.budget; `max_failures` is such a limit over the plan.
-    """
-
-    wish: Mapping[str, str]
-    limits: Mapping[str, str]
-    max_failures: str = "13%"  # one in eight
-    ignore_canary: bool = False
-    no_return: bool = False
-    drained: bool = False  # a drain adapter is configured: look for holders only after it
-    drain_limit_s: int = 3600  # how long running jobs are waited for
-    chunk: int = 16
-    delivery: Mapping[str, str] | None = None
-    gate: bool = True  # look at each wave beside untouched nodes before the next
-    soak_s: int = 0  # how long a wave is left alone before it is looked at
-    revisits: int = 2  # later turns for a node whose jobs outlast the drain
-    revisit_s: int = 1800  # between two of them
-    approve: tuple[str, ...] = ()  # stages of fleet.core.move.STAGES that a person must say yes to
-    windows: tuple[str, ...] = ()  # see fleet.core.window
-    window_margin_s: int = 3600  # nothing begins when a window closes sooner than this
-    wave_by: str = "rack"  # the kind of domain that a wave takes whole
-    split: bool = False  # a part of an NVLink domain or SuperPod may go without the rest
-
-    def as_dict(self) -> dict[str, Json]:
-        """The policy as plain JSON, for the plan."""
-        return {
-            "wish": dict(self.wish),
-            "limits": dict(self.limits),
-            "max_failures": self.max_failures,
-            "ignore_canary": self.ignore_canary,
-            "no_return": self.no_return,
-            "drained": self.drained,
-            **({"drain_limit_s": self.drain_limit_s} if self.drain_limit_s != PlanPolicy.drain_limit_s else {}),
-            "chunk": self.chunk,
-            "delivery": dict(self.delivery or {}),
-            "gate": self.gate,
-            "soak_s": self.soak_s,
-            "revisits": self.revisits,
-            "revisit_s": self.revisit_s,
-            "approve": list(self.approve),
-            "windows": list(self.windows),
-            "window_margin_s": self.window_margin_s,
-            "wave_by": self.wave_by,
-            "split": self.split,
-        }
 
 
 def start_digest(facts: Facts) -> str:
@@ -140,97 +81,6 @@ def refusal(candidate: Candidate, vendors: Mapping[str, Vendor], now: str) -> st
     return ""
 
 
-def package_kind(facts: Facts) -> str:
-    """`deb` or `rpm`: what the node's system installs."""
-    said = facts.flags.get("package_kind")
-    if said in ("deb", "rpm"):
-        return str(said)
-    return "rpm" if facts.os.id.lower() in RPM_SYSTEMS else "deb"
-
-
-def _vendor_steps(vendor: Vendor, facts: Facts, policy: PlanPolicy, stage: Stage, now: Mapping[str, str]) -> list[Step]:
-    change = Change(
-        model=facts.accelerators[0].model,
-        count=len(facts.accelerators),
-        os=facts.os,
-        now=dict(now),
-        changes=stage.changes,
-        reboot=stage.reboot,
-        flags=facts.flags,
-        delivery=dict(policy.delivery or {}),  # type: ignore[arg-type]  # names checked where the option is read
-        package_kind="rpm" if package_kind(facts) == "rpm" else "deb",
-    )
-    steps = [step for step in vendor.steps(change) if step.phase not in OURS]
-    if stage.changes and not any(step.changes for step in steps):
-        names = ", ".join(c.component for c in stage.changes)
-        raise FleetError(f"vendor {vendor.name} has no steps that change {names}", slug="no-steps")
-    if stage.reboot in ("reboot", "power_cycle") and not any(step.phase == "reboot" for step in steps):
-        steps.append(
-            Step(
-                "reboot",
-                effect="probeable",
-                activation=stage.reboot,
-                off_seconds=10 if stage.reboot == "power_cycle" else 0,
-                limit_s=1800,
-                why="what was installed takes effect at the next boot",
-            )
-        )
-    return steps
-
-
-def after(stack: Mapping[str, str], changes: Iterable[VersionChange]) -> dict[str, str]:
-    """The stack once those changes are made."""
-    out = dict(stack)
-    for change in changes:
-        if change.new is None:
-            out.pop(change.component, None)
-        else:
-            out[change.component] = change.new
-    return out
-
-
-def _names(steps: Iterable[Step]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for step in steps for name in step.artifacts))
-
-
-def stages_of(
-    vendor: Vendor, facts: Facts, policy: PlanPolicy, start: Mapping[str, str], road: Sequence[Stage], *, back: bool
-) -> tuple[tuple[Step, ...], ...]:
-    """The full step lists of a road. On the way back nothing is drained: the node is ours already."""
-    now = dict(start)
-    bodies: list[list[Step]] = []
-    for stage in road:
-        steps = _vendor_steps(vendor, facts, policy, stage, now)
-        if not any(step.phase == "verify" for step in steps):
-            steps.append(Step("verify", changes=stage.changes, limit_s=600, why="a fresh probe shows what is loaded"))
-        bodies.append([replace(s, changes=stage.changes) if s.phase == "verify" else s for s in steps])
-        now = after(now, stage.changes)
-    everything = [step for body in bodies for step in body]
-    changes = tuple(change for stage in road for change in stage.changes)
-    artifacts = _names(everything)
-    if back:  # what would stop an upgrade must not stop a rescue
-        bodies = [[step for step in body if step.phase != "preflight"] for body in bodies]
-    head: list[Step] = [Step("stage", artifacts=artifacts, limit_s=1800, why="packages on the node, sha256 checked")]
-    if not back:
-        own = [step for step in bodies[0] if step.phase == "preflight"]
-        bodies[0] = [step for step in bodies[0] if step.phase != "preflight"]
-        looks = own or [Step("preflight", limit_s=300, why="everything that would stop the upgrade, before any change")]
-        looks = [replace(s, changes=s.changes or changes, artifacts=s.artifacts or artifacts) for s in looks]
-        away = [
-            Step("cordon", undo="uncordon", limit_s=120, why="no new jobs"),
-            Step("drain", undo="uncordon", limit_s=policy.drain_limit_s, why="running jobs end"),
-        ]
-        head = [*away, *looks, *head] if policy.drained else [*looks, *away, *head]
-    if any(step.phase == "stage" for step in bodies[0]):
-        bodies[0] = [step for step in bodies[0] if step.phase != "stage"]
-    bodies[0] = [*head, *bodies[0]]
-    bodies[-1] += [
-        Step("validate", limit_s=600, why="smoke checks on the new stack"),
-        Step("uncordon", limit_s=900, why="back to service, as it was found"),
-    ]
-    return tuple(tuple(body) for body in bodies)
-
-
 def _class_key(facts: Facts, solution: Solution) -> str:
     return digest(
         {
@@ -265,7 +115,7 @@ def _group(
     if not solution.road:
         return base
     stages = stages_of(vendor, facts, policy, start, solution.road, back=False)
-    lacking = [name for name in _names(s for body in stages for s in body) if not stored(name)]
+    lacking = [name for name in artifacts_of(s for body in stages for s in body) if not stored(name)]
     if lacking:
         raise FleetError(f"missing artifact {lacking[0]}: fleet artifact add FILE", slug="missing-artifact")
     back: tuple[tuple[Step, ...], ...] | None = None
@@ -280,7 +130,7 @@ def _group(
         for stage in solution.road:
             arrived = after(arrived, stage.changes)
         back = stages_of(vendor, facts, policy, arrived, solution.back, back=True) if solution.back else ()
-        absent = [name for name in _names(s for body in back for s in body) if not stored(name)]
+        absent = [name for name in artifacts_of(s for body in back for s in body) if not stored(name)]
         if absent:
             back, why_not = None, f"missing artifact {absent[0]} for the way back: fleet artifact add FILE"
     if back is None and not policy.no_return:
@@ -386,23 +236,6 @@ def cell_of(group: Group) -> str:
 def sealed(plan: Plan) -> Plan:
     """The plan with its id: `p-` and twelve hex digits of the hash of everything else."""
     return replace(plan, id="p-" + digest(content(plan)).removeprefix("sha256:")[:12])
-
-
-def flat(stages: Sequence[Sequence[Step]]) -> tuple[Step, ...]:
-    """The steps of all stages in order."""
-    return tuple(step for stage in stages for step in stage)
-
-
-def stack_at(group: Group, index: int, *, back: bool = False) -> dict[str, str]:
-    """The stack that the node should have before step `index` of the flattened list, as far as stages tell."""
-    stack = dict(group.target if back else group.start)
-    seen = 0
-    for stage in (group.back or ()) if back else group.stages:
-        seen += len(stage)
-        if index < seen:
-            break
-        stack = after(stack, [c for step in stage if step.phase == "verify" for c in step.changes])
-    return stack
 
 
 def same_tables(plan: Plan, matrix: str) -> None:

@@ -28,7 +28,7 @@ from fleet.core.move import (
     Snapshot,
     Wait,
 )
-from fleet.core.plan import SAFE_PHASES
+from fleet.core.stages import SAFE_PHASES
 from fleet.core.task import REVISIT, Direction, NodeTask, kept, path, waits_for_person
 from fleet.core.turning import condemned, obeyed, promoted, together, worn_out
 from fleet.core.view import View, failure_limit, lost_early, number

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from fleet.core.model import Group, Step
-from fleet.core.plan import SAFE_PHASES, flat
+from fleet.core.stages import SAFE_PHASES, flat
 
 State = Literal[
     "waiting", "cordoning", "draining", "staging", "installing", "activating", "rebooting", "validating",

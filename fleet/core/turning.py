@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fleet.core.move import GOING_BACK, KILLING
-from fleet.core.plan import SAFE_PHASES
+from fleet.core.stages import SAFE_PHASES
 from fleet.core.task import (
     BEFORE,
     REVISIT,

@@ -25,8 +25,9 @@ from fleet.core.move import (
     asked_after,
     going_on,
 )  # fmt: skip
-from fleet.core.plan import SAFE_PHASES, sealed
+from fleet.core.plan import sealed
 from fleet.core.rollout import next_moves
+from fleet.core.stages import SAFE_PHASES
 from fleet.core.task import NodeTask, Outcome, advance, begin, failing, path, reopened, waits_for_person
 from fleet.core.turning import condemned
 from fleet.core.view import View, failure_limit, lost_early

@@ -29,7 +29,9 @@ from fleet.core.model import (
     Step,
     VersionChange,
 )
-from fleet.core.plan import Candidate, PlanPolicy, after, flat, make, moved, package_kind, stack_at, start_digest
+from fleet.core.plan import Candidate, make, moved, start_digest
+from fleet.core.policy import PlanPolicy
+from fleet.core.stages import after, flat, package_kind
 from fleet.core.vendor import Change, Gathered, Reading, Vendor
 from fleet.core.waves import waves_of
 
@@ -113,8 +115,8 @@ def test_two_stages_are_looked_at_and_staged_once() -> None:
     assert [step.phase for step in flat(group.stages)].count("stage") == 1
     assert phases(group.stages[0])[-1] == "verify" and phases(group.stages[1])[-1] == "uncordon"
     assert group.stages[0][3].artifacts == ("acme-2.0.run", "acme-3.0.run")
-    assert stack_at(group, 0) == {"driver": "1.0"}
-    assert stack_at(group, len(group.stages[0])) == {"driver": "2.0"}
+    proven = [[c.new for step in stage if step.phase == "verify" for c in step.changes] for stage in group.stages]
+    assert proven == [["2.0"], ["3.0"]]
 
 
 @pytest.mark.parametrize(

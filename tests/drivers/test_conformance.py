@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import drivers
 from fleet.core.model import COMPONENTS, OsFacts, Phase, Step
-from fleet.core.plan import OURS
+from fleet.core.stages import OURS
 from fleet.core.vendor import CAPABILITIES, STATUSES, Capability, Reading, Seen, Severity, Vendor
 from fleet.core.version import SCHEMES
 from tests.drivers.conformance import CASES, STRANGERS, VENDOR_PATH, VENDORS, Case, folder

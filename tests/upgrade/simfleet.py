@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleet.core.model import Node, Plan, Solution, Stage, VersionChange
-from fleet.core.plan import Candidate, PlanPolicy, make
+from fleet.core.plan import Candidate, make
+from fleet.core.policy import PlanPolicy
 from fleet.lab.simulated import ACME, NOW, SimFleet, hands
 
 __all__ = ["ACME", "NOW", "SimFleet", "hands", "plan", "solution"]

@@ -8,7 +8,8 @@ from typing import Any
 
 from fleet import decision
 from fleet.core.model import Node, Plan
-from fleet.core.plan import Candidate, PlanPolicy, make
+from fleet.core.plan import Candidate, make
+from fleet.core.policy import PlanPolicy
 from fleet.engine.leases import LeaseEngine
 from fleet.evidence import EvidenceStore
 from fleet.inventory import open_inventory
