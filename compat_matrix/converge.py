@@ -10,19 +10,19 @@ smaller validation record, no staler, no weaker evidence. The sets that serve mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from compat_matrix.choose import Objective
 from compat_matrix.compile import compile_problem
 from compat_matrix.facts import node_class
-from compat_matrix.problem import propagate
+from compat_matrix.problem import propagate, request_source
 from compat_matrix.row import level_rank
 from compat_matrix.solve import solve
 from compat_matrix.table import Matrix
 from compat_matrix.wishes import completed
 from fleet.core.errors import BadInput, FleetError
-from fleet.core.model import Conflict, Request, Solution
+from fleet.core.model import Conflict, Reason, Request, Solution
 from fleet.core.version import Range
 
 
@@ -42,7 +42,7 @@ def converge(
 
     `nodes` weighs the classes (default 1 each); `also` is how many foreign stacks are tried for each class. A foreign
     stack is taken only when the class's own request, with it as a wish, has a solution as good as said above.
-    Deterministic: ties go to the set that comes first by its text.
+    Deterministic: ties go to the set that is the best one for most nodes by itself, then to the first by its text.
     """
     own: dict[str, Solution] = {}
     for name, request in requests.items():
@@ -71,7 +71,7 @@ def converge(
                 continue
             other = _try(matrix, replace(request, wish=wish))
             if other is not None and _as_good(matrix, request, other, solution):
-                options[name][mark] = other
+                options[name][mark] = _told(request, mark[1], other)
     out: dict[str, Target] = {}
     left = set(options)
     rank = 0
@@ -80,7 +80,7 @@ def converge(
         for name in left:
             for mark in options[name]:
                 gain[mark] = gain.get(mark, 0) + (nodes or {}).get(name, 1)
-        best = min(gain, key=lambda mark: (-gain[mark], mark))
+        best = min(gain, key=lambda mark: (-gain[mark], -pool[mark], mark))
         for name in sorted(left):
             if best in options[name]:
                 out[name] = Target(dict(best[1]), options[name][best], rank)
@@ -108,6 +108,19 @@ def _chosen(matrix: Matrix, request: Request, solution: Solution) -> tuple[tuple
             and tables.releases.get(tables.components[component].releases_of or component)
         )
     )
+
+
+def _told(request: Request, versions: Iterable[tuple[str, str]], solution: Solution) -> Solution:
+    """The solution with sentences that say what was wished for and what is merely shared."""
+    reasons = dict(solution.reasons)
+    for component, version in versions:
+        if component in reasons:
+            wish = request.wish.get(component)
+            text = f"you wish {component} {wish}, and " if wish else ""
+            text += f"{component} {version} lets more nodes have the same stack"
+            others = [reason for reason in reasons[component] if not reason.text.startswith(f"you wish {component} ")]
+            reasons[component] = (Reason(text, request_source("converge")), *others)
+    return replace(solution, reasons=reasons)
 
 
 def _agrees(matrix: Matrix, request: Request, versions: Mapping[str, str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
@@ -181,33 +182,57 @@ class Planner:
         now: str,
         strategy: str = "validated",
         inventory: Iterable[Node] = (),
+        converge: bool = False,
     ) -> Plan:
-        """The plan for those nodes as the inventory knows them; `inventory` is all of it."""
+        """The plan for those nodes as the inventory knows them; `inventory` is all of it.
+
+        With `converge` they settle on few stacks, where that costs none of them evidence or support.
+        """
         wanted = policy_of(self.settings, strategy)
-        candidates = [self._candidate(node, facts.get(node.name), policy, baselines, wanted) for node in nodes]
+        asked = [self._asked(facts.get(node.name), policy, baselines, wanted) for node in nodes]
+        if converge:
+            self._settle([request for request in asked if isinstance(request, Request)])
+        candidates = [
+            self._candidate(node, facts.get(node.name), request) for node, request in zip(nodes, asked, strict=True)
+        ]
         return make(candidates, self.vendors, self.store.has, policy, self.matrix.digest, now, inventory)
 
-    def _candidate(
-        self, node: Node, facts: Facts | None, policy: PlanPolicy, baselines: Sequence[drift.Baseline], wanted: Policy
-    ) -> Candidate:
+    def _asked(
+        self, facts: Facts | None, policy: PlanPolicy, baselines: Sequence[drift.Baseline], wanted: Policy
+    ) -> Request | str:
+        """What the matrix is asked for a node, or why it is not asked; "" where the plan itself says why."""
         if facts is None or facts.vendor not in self.vendors:
-            return Candidate(node, facts)
+            return ""
         wish = dict(policy.wish)
         if baselines:
             try:
                 chosen = drift.choose(baselines, facts)
             except FleetError as error:
-                return Candidate(node, facts, refusal=error.what)
+                return error.what
             if chosen is None:
                 names = ", ".join(b.name for b in baselines)
-                return Candidate(node, facts, refusal=f"baseline {names} is not meant for this node")
+                return f"baseline {names} is not meant for this node"
             pinned = {c: f"=={v}" for c, v in chosen.stack.items() if c not in _NOT_WISHED}
             wish = {**pinned, **wish}
         try:
-            request = compat_matrix.request_of(facts, wanted, wish)
+            return compat_matrix.request_of(facts, wanted, wish)
+        except FleetError as error:
+            return error.what
+
+    def _candidate(self, node: Node, facts: Facts | None, request: Request | str) -> Candidate:
+        if isinstance(request, str):
+            return Candidate(node, facts, refusal=request)
+        try:
             return Candidate(node, facts, self._solve(request))
         except FleetError as error:
             return Candidate(node, facts, refusal=error.what)
+
+    def _settle(self, requests: Sequence[Request]) -> None:
+        """Solve them together: what each class is to have, so that many have the same."""
+        counts = Counter(map(repr, requests))
+        by_class = {repr(request): request for request in requests}
+        for key, target in compat_matrix.converge(self.matrix, by_class, counts).items():
+            self._solved[key] = target.solution
 
     def _solve(self, request: Request) -> Solution | Conflict:
         key = repr(request)

@@ -36,6 +36,7 @@ def planning(function: F) -> F:
                      help="package, runfile, redfish or mcu; default as the vendor does it."),
         click.option("--strategy", type=click.Choice(["validated", "newest", "minimal"]), default="validated",
                      show_default=True, help="What the matrix prefers."),
+        click.option("--converge", is_flag=True, help="Let the nodes settle on few stacks, where none is worse off."),
         click.option("--soak", metavar="TIME", help="Watch each wave for 10m, 2h … before it is judged and the next "
                      "begins.  [default: the setting soak]"),
         click.option("--no-gate", is_flag=True, help="Do not look at a wave beside untouched nodes before the next."),
@@ -72,6 +73,7 @@ def make_plan(
     no_return: bool,
     deliveries: Sequence[str],
     strategy: str,
+    converge: bool,
     chunk: int,
     soak: str | None,
     no_gate: bool,
@@ -112,7 +114,7 @@ def make_plan(
         split=split,
     )
     facts = inventory.facts([node.name for node in nodes])
-    return Planner(settings).plan(nodes, facts, policy, baselines, now(), strategy, inventory.nodes())
+    return Planner(settings).plan(nodes, facts, policy, baselines, now(), strategy, inventory.nodes(), converge)
 
 
 def duration(inventory: Inventory, plan: Plan, parallel: int = 4) -> Estimate:

@@ -29,6 +29,8 @@ def test_nodes_that_lag_behind_differently_end_in_one_set(matrix: Matrix) -> Non
     for name, target in targets.items():
         again = solve(matrix, dataclasses.replace(asked[name], wish=target.wish))
         assert not isinstance(again, Conflict) and again.stack == target.solution.stack and target.rank == 0
+        told = [reason.text for reason in target.solution.reasons["driver"]]
+        assert not any(text.startswith("you wish") for text in told)
 
 
 def test_a_wish_of_a_class_is_not_overruled(matrix: Matrix) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from fleet.artifact import ArtifactStore
 from fleet.config import Settings
 from fleet.core.drift import Baseline
 from fleet.core.errors import BadInput, FleetError, NotFound, UsageError
-from fleet.planning import parse_limits, parse_wish, policy_of
+from fleet.core.model import Accelerator, ComponentFact, Facts, Node, OsFacts
+from fleet.core.policy import PlanPolicy
+from fleet.planning import Planner, artifacts, parse_limits, parse_wish, policy_of
 
 KNOWN = {"best": Baseline("best", {"driver": "1"})}
 
@@ -52,3 +57,37 @@ def test_policy_by_settings() -> None:
     assert policy_of(Settings(channel="lts", min_level="vendor"), "newest").strategy == "newest"
     with pytest.raises(UsageError):
         policy_of(Settings(channel="fast"))
+
+
+class EverythingIsStored(ArtifactStore):
+    """A store in which no package is missing."""
+
+    def has(self, name: str) -> bool:  # noqa: ARG002
+        return True
+
+
+def test_nodes_that_lag_behind_differently_settle_on_one_stack(tmp_path: Path) -> None:
+    planner = Planner(Settings(state_dir=str(tmp_path)))
+    planner.store = EverythingIsStored(artifacts(planner.settings).folder, planner.store.recognise)
+    versions = ["580.178.04", "595.71.05", "595.80", "595.91.07"]
+    facts = {}
+    for number, version in enumerate(versions):
+        driver = ComponentFact(installed=version, loaded=version)
+        flavour = ComponentFact(installed="open", loaded="open")
+        cards = tuple(Accelerator("nvidia", "L40S", uuid=f"GPU-{number}-{i}") for i in range(4))
+        facts[f"n{number}"] = Facts(
+            node=f"n{number}", os=OsFacts("ubuntu", "22.04", "6.8.0-87-generic", "x86_64"), vendor="nvidia",
+            components={"driver": driver, "driver_flavour": flavour}, accelerators=cards, boot_id="b", at="",
+            flags={"nvswitch": False},
+        )  # fmt: skip
+    nodes = [Node(name, "192.0.2.1", lifecycle="in-service") for name in facts]
+    policy = PlanPolicy(wish={}, limits={"fleet": "100%"}, no_return=True)
+
+    def targets(converge: bool) -> set[str]:
+        made = planner.plan(nodes, facts, policy, [], "2031-05-01T08:00:00Z", inventory=nodes, converge=converge)
+        assert not made.refusals
+        assert {name for group in made.groups for name in group.nodes} == set(facts)
+        return {group.target["driver"] for group in made.groups}
+
+    assert len(targets(False)) > 1
+    assert targets(True) == {"595.91.07"}
