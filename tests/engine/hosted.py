@@ -117,6 +117,12 @@ class Hosted:
             assert process.poll() is None, process.communicate()[0]
             time.sleep(0.05)
 
+    def until(self, what: Callable[[], bool], limit_s: float = 180) -> None:
+        """Wait until something is so, or until the newest process has ended: then say what it said."""
+        process = self.processes[-1]
+        until(lambda: what() or process.poll() is not None, limit_s)
+        assert process.poll() is None, process.communicate()[0]
+
     def hold(self, node: str, point: str) -> None:
         """From now on that node's step stands still at that point; "" lets it go on."""
         file = self.folder / "hold" / node
@@ -129,7 +135,7 @@ class Hosted:
     def until_held(self, node: str, point: str) -> None:
         """Wait until it does."""
         file = self.folder / "held" / f"{node}.{point}"
-        until(file.exists)
+        self.until(file.exists)
 
     def close(self) -> None:
         for process in self.processes:

@@ -37,7 +37,7 @@ def ahead(clock: Path, seconds: int) -> None:
 
 def draining(host: Hosted) -> None:
     """Wait until a node waits for its jobs to end."""
-    until(lambda: any(a.phase == "drain" and a.state == "waiting" for a in host.store.attempts("r-1")))
+    host.until(lambda: any(a.phase == "drain" and a.state == "waiting" for a in host.store.attempts("r-1")))
 
 
 def jobs_end(host: Hosted) -> None:
