@@ -3,7 +3,7 @@ PYTHON ?= .venv/bin/python
 BIN := $(dir $(PYTHON))
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: check lint types layers yaml shell matrix test samples lab lab-smoke qemu qemu-short bench chaos wheel
+.PHONY: check lint types layers yaml shell matrix test samples conformance lab lab-smoke qemu qemu-short bench chaos wheel
 
 check: lint types layers yaml shell matrix samples test
 
@@ -33,6 +33,9 @@ samples:
 
 test:
 	$(PYTHON) -m pytest
+
+conformance:
+	$(PYTHON) -m pytest -m conformance tests/engine
 
 lab-smoke:
 	$(PYTHON) -m pytest -m "lab and smoke" tests/lab

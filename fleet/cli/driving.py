@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fleet.core.estimate import Estimate
     from fleet.core.model import Plan
     from fleet.drain import Drain
+    from fleet.engine.leases import LeaseEngine
     from fleet.evidence import Origin
     from fleet.inventory import Inventory
     from fleet.inventory.rollouts import Lease, Rollout, Rollouts, Stored
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from fleet.upgrade import Upgrade
 
 PARALLEL = 4
+LETS_GO_S = 3.0  # how long whoever has just paused a rollout may take to let go of it
 
 
 def origin_of(nodes: Sequence[Node]) -> Origin:
@@ -206,7 +208,7 @@ def drive(
     from fleet import decision
     from fleet.cli.following import hand_over, host_of
     from fleet.cli.watch import Place, showing
-    from fleet.engine.leases import TTL_S, LeaseEngine, gone
+    from fleet.engine.leases import LeaseEngine
     from fleet.inventory.rollouts import Rollouts
     from fleet.notify import Target, notifying
     from fleet.planning import matrix_of
@@ -238,7 +240,7 @@ def drive(
                 decision.start(upgrade, rollout, plan, command, matrix_of(settings).digest)
                 tell(f"rollout {rollout} begins")
             if first is not None:
-                lease = store.acquire(rollout, engine.owner, TTL_S, engine.clock(), gone)
+                lease = _taken(store, rollout, engine)
                 first(upgrade, lease)
                 if host is not None:
                     store.drop(lease)
@@ -263,6 +265,20 @@ def drive(
             "stopped by the operator at a safe point", where=rollout, hint=f"fleet rollout resume {rollout}"
         )
     return row
+
+
+def _taken(store: Rollouts, rollout: str, engine: LeaseEngine) -> Lease:
+    """The lease of a rollout; whoever has just paused or ended it is given a moment to let go of it."""
+    from fleet.engine.leases import gone
+
+    end = time.monotonic() + LETS_GO_S
+    while True:
+        try:
+            return store.acquire(rollout, engine.owner, engine.ttl_s, engine.clock(), gone)
+        except errors.Locked:
+            if store.rollout(rollout).state == "running" or time.monotonic() >= end:
+                raise
+            time.sleep(0.1)
 
 
 def eta(store: Rollouts, row: Rollout, parallel: int = PARALLEL) -> Estimate:
