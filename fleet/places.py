@@ -9,6 +9,7 @@ from fleet.act import Hands
 from fleet.core.budget import Limit, Verdict, unavailable
 from fleet.core.errors import NotFound
 from fleet.core.model import Facts, Json, Lifecycle, Node
+from fleet.core.task import NO_PLACE
 from fleet.drain import Census
 from fleet.inventory.rollouts import Lease, Rollouts
 
@@ -99,3 +100,11 @@ class Places:
             away |= {name for name, node in nodes.items() if unavailable(node, sick.get(name), at)}
             self._counted = now, nodes, away
         return self._counted[1:]
+
+
+def no_place_because(verdict: Verdict, rollout: str) -> tuple[str, str]:
+    """Why nodes got no place, and what a person may do about it."""
+    if verdict.never:
+        action = f"fleet rollout abort {rollout}, then fleet upgrade with a larger --max-unavailable"
+        return f"{NO_PLACE} impossible: {verdict.reason}", action
+    return f"{NO_PLACE} {verdict.reason}", f"bring nodes back into service, then fleet rollout resume {rollout}"

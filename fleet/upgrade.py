@@ -16,17 +16,17 @@ from dataclasses import replace
 
 from fleet.act import Act, Cut, Did, Hands, Subject
 from fleet.aftermath import Running, anew, evidence_of, lifecycle, result_of
-from fleet.core.budget import OUT_OF_SERVICE, Limit, Verdict
+from fleet.core.budget import OUT_OF_SERVICE, Verdict, limits_of
 from fleet.core.errors import FleetError
-from fleet.core.model import Json, Node, Plan
+from fleet.core.model import Node, Plan
 from fleet.core.move import KILLING, Begin, Change, Do, Finish, Halt, Judge, Wait
 from fleet.core.rollout import next_moves
-from fleet.core.task import NO_PLACE, NodeTask, Outcome, advance, begin, no_place, waits_for_person
+from fleet.core.task import NodeTask, Outcome, advance, begin, no_place, waits_for_person
 from fleet.engine import Progress
 from fleet.evidence import EvidenceStore, Origin
 from fleet.inventory.rollouts import Fenced, Lease, Rollouts, Stored
 from fleet.judging import Judging
-from fleet.places import Book, Places
+from fleet.places import Book, Places, no_place_because
 from fleet.snapshot import snapshot_of
 from fleet.step import do
 from fleet.telling import Telling, Transition, trace
@@ -164,7 +164,7 @@ class Upgrade:
         fresh = self.places.nodes({name for unit in wanted for name in unit})
         if self._on_hold(rollout, lease, tasks, fresh):
             return True, False
-        limits = {kind: Limit.parse(str(text)) for kind, text in _table(plan.policy.get("limits")).items()}
+        limits = limits_of(plan.policy)
         now = self.hands.clock()
         try:
             admitted, refused = self.places.claim(self.hands, lease, wanted, limits)
@@ -219,7 +219,7 @@ class Upgrade:
         """Say why nodes wait; pause when waiting cannot help."""
         changed = []
         for name, verdict in refused.items():
-            reason, action = _no_place(verdict, rollout)
+            reason, action = no_place_because(verdict, rollout)
             task = no_place(tasks[name].task, reason, action if verdict.never else "")
             if task.reason != tasks[name].task.reason:
                 changed.append(task)
@@ -228,7 +228,7 @@ class Upgrade:
         never = next((v for v in refused.values() if v.never), None)
         others = any(of != rollout for of in self.store.claims().values())
         if alone and refused and (never is not None or not others):
-            reason, action = _no_place(never or next(iter(refused.values())), rollout)
+            reason, action = no_place_because(never or next(iter(refused.values())), rollout)
             row, said = self.store.rollout(rollout), f"{reason}; {action}"
             if (row.state, row.reason) != ("paused", said):  # an abort goes on asking
                 self._state(rollout, lease, "paused", said)
@@ -387,18 +387,6 @@ class Upgrade:
         self.store.set_state(lease, state, reason, at)  # type: ignore[arg-type]  # the core's own states
         self.book.audit(self.operator, f"rollout {state}", at, {"rollout": rollout, "reason": reason})
         self.telling.say(rollout, "", "", state, "", "", reason)
-
-
-def _no_place(verdict: Verdict, rollout: str) -> tuple[str, str]:
-    """Why nodes got no place, and what a person may do about it."""
-    if verdict.never:
-        action = f"fleet rollout abort {rollout}, then fleet upgrade with a larger --max-unavailable"
-        return f"{NO_PLACE} impossible: {verdict.reason}", action
-    return f"{NO_PLACE} {verdict.reason}", f"bring nodes back into service, then fleet rollout resume {rollout}"
-
-
-def _table(value: Json) -> Mapping[str, Json]:
-    return value if isinstance(value, dict) else {}
 
 
 __all__ = ["Fenced", "Upgrade"]

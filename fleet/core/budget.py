@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fleet.core.errors import BadInput
-from fleet.core.model import DOMAINS, SICK, Facts, Node
+from fleet.core.model import DOMAINS, SICK, Facts, Json, Node
 
 FLEET = "fleet"
 OUT_OF_SERVICE = ("maintenance", "broken", "provisioning")
@@ -51,6 +51,12 @@ class Limit:
 
     def __str__(self) -> str:
         return f"{self.value}%" if self.kind == "percent" else str(self.value)
+
+
+def limits_of(policy: Mapping[str, Json]) -> dict[str, Limit]:
+    """kind of domain -> limit, as a plan's policy has them."""
+    table = policy.get("limits")
+    return {kind: Limit.parse(str(text)) for kind, text in table.items()} if isinstance(table, Mapping) else {}
 
 
 @dataclass(frozen=True, order=True)

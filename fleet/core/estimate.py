@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fleet.core.budget import FLEET, Limit
+from fleet.core.budget import FLEET, limits_of
 from fleet.core.model import Group, Json, Plan
 from fleet.core.task import ENDS, Direction, State, path
 from fleet.core.window import until_done, windows_of
@@ -180,10 +180,9 @@ def soak_s(plan: Plan) -> float:
 def _shape(plan: Plan, wave: int, parallel: int, total: int | None) -> tuple[int, int]:
     """(nodes of one run, runs side by side) in that wave."""
     size = 1 if wave == 0 else max(1, int(str(plan.policy.get("chunk", 16))))
-    limits = plan.policy.get("limits")
-    text = limits.get(FLEET) if isinstance(limits, Mapping) else None
+    limit = limits_of(plan.policy).get(FLEET)
     whole = total if total is not None else sum(map(len, plan.waves))
-    room = max(1, Limit.parse(str(text)).of(whole)) if text is not None else whole
+    room = max(1, limit.of(whole)) if limit is not None else whole
     size = min(size, room)
     return size, max(1, min(parallel, room // size))
 
