@@ -138,7 +138,7 @@ def test_a_pipe_gets_a_line_a_transition_and_the_exit_code_of_the_rollout(fleet:
     site.put(lease, site.names[:9], state="done", cursor=6, since=1000.0)
 
     def end() -> None:
-        time.sleep(0.5)
+        time.sleep(1.5)
         site.put(lease, site.names[9:], state="failed", since=2000.0, reason="it \x1b[31msmokes")
         site.store.set_state(lease, "failed", "", "2031-05-01T09:00:00Z")
 

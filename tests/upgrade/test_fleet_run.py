@@ -239,9 +239,9 @@ def test_a_switch_fires_beside_a_run_that_hangs_and_outlives_its_caller(target: 
 
 def test_a_step_that_ends_well_disarms_its_switch(target: Target) -> None:
     own = f"{target.shell} {SCRIPT}"
-    step = f"{own} --arm s 1 1 'echo flipped >>{target.effects}' && {own} --disarm s 1; exit 0"
+    step = f"{own} --arm s 1 3 'echo flipped >>{target.effects}' && {own} --disarm s 1; exit 0"
     assert target.run("a", step)[0] == 0
-    time.sleep(1.3)
+    time.sleep(3.3)
     assert target.count("flipped") == 0
 
 
@@ -255,12 +255,12 @@ def test_a_lower_fence_neither_arms_nor_disarms(target: Target) -> None:
 
 
 def test_a_switch_of_an_earlier_boot_is_none(target: Target) -> None:
-    assert switch(target, "--arm", "s", 1, 1, target.command())[0] == 0
+    assert switch(target, "--arm", "s", 1, 3, target.command())[0] == 0
     armed = target.state / "switch/s/armed"
     head, _, command = armed.read_text().partition("\n")
     armed.write_text(" ".join([*head.split()[:2], "another-boot"]) + "\n" + command)
     assert switch(target, "--armed")[1] == ""
-    time.sleep(1.3)
+    time.sleep(3.3)
     assert target.count("begun") == 0
     assert switch(target, "--disarm", "s", 1)[0] == 0
 

@@ -174,6 +174,6 @@ def test_a_controller_whose_file_did_not_arrive() -> None:
 
 
 def test_twenty_megabytes_of_escapes_are_binary_and_quick() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     assert read("npu-smi info", "\x1b[" * 10_000_000).status == "unparsed"
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2

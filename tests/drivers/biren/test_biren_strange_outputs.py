@@ -28,10 +28,10 @@ def test_two_runs_line_by_line_are_not_one_inventory(offset: int) -> None:
 def test_a_watch_of_any_length_keeps_its_last_whole_table() -> None:
     for cut in range(0, len(TABLE), 61):
         assert len(read(TABLE + TABLE[:cut]).accelerators) == 3, cut
-    began = time.monotonic()
+    began = time.process_time()
     assert len(read(TABLE * 8_000).accelerators) == 3
     assert read("0, Biren\n" * 2_000_000, QUERY).status == "unparsed"
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,9 @@ def test_two_runs_line_by_line_are_not_one_inventory(offset: int) -> None:
 def test_a_watch_of_any_length_keeps_its_last_whole_table() -> None:
     for cut in range(0, len(FORM_A), 67):
         assert len(read(FORM_A + FORM_A[:cut]).accelerators) == 1, cut
-    began = time.monotonic()
+    began = time.process_time()
     assert len(read(FORM_A * 15_000, "mx-smi -l 1000").accelerators) == 1
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_a_reason_inside_a_broken_table_is_no_answer() -> None:
@@ -112,8 +112,8 @@ def test_modules_and_the_tool_version() -> None:
 
 def test_a_long_kernel_log_is_read_quickly() -> None:
     line = "[ 5.1] MXCD.B2D00.D0.FW.ALERT EID (xxxx:xx:xx.x): 0x110A, link\n"
-    began = time.monotonic()
+    began = time.process_time()
     got = read("[ 1.0] usb 1-1: nothing to see here\n" * 400_000 + line, "dmesg")
     assert [(f["code"], f["bus_id"]) for f in got.faults] == [("0x110a", "0000:2d:00.0")]
     assert read("[ 5.1] METAX.B2D00 EID (", "dmesg").faults == ()
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
