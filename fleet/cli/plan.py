@@ -193,6 +193,7 @@ def show(plan: Plan, echo: Callable[[str], Any]) -> None:
             reasons.setdefault(alike, []).append(name)
         for alike, names in reasons.items():
             echo(f"  {fold(names)}: {plan.refusals[names[0]] if len(names) == 1 else alike}")
+        echo(f"a plan goes by the last look: once something is mended, fleet probe {fold(plan.refusals)}")
 
 
 def _group(group: Group, echo: Callable[[str], Any]) -> None:
