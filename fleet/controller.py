@@ -20,7 +20,8 @@ from functools import partial
 from fleet import __version__
 from fleet.core.errors import FleetError, Locked
 from fleet.engine import PROTOCOL, Engine, Progress, Tick
-from fleet.engine.leases import AWAY, TTL_S, gone, owner_here
+from fleet.engine.leases import TTL_S, gone, owner_here
+from fleet.engine.stint import AWAY
 from fleet.inventory.rollouts import Fenced, Lease, Rollouts
 
 ROUND_S = 2.0
@@ -185,8 +186,7 @@ class Controller:
         self._failed: dict[str, tuple[int, float]] = {}  # rollout -> (times in a row, not before)
 
     def run(self) -> None:
-        """Go round until stopped; then let the steps under way end. A database that is away is waited for."""
-        away = False
+        """Go round until stopped or an error; then let steps under way end. A database that is away is waited for."""
         stopped = threading.Event()  # tells what `stop` does: a signal's handler sets that in this very thread, which
         # therefore must not wait for it, since a handler that came while it holds the event's lock would wait for ever
 
@@ -195,6 +195,15 @@ class Controller:
             stopped.set()
 
         threading.Thread(target=told, name="stop", daemon=True).start()
+        try:
+            self._rounds(stopped)
+        finally:  # whoever called closes what the steps need
+            threading.Thread(target=self.stop.set, name="stop").start()  # not in this thread: see above
+            with self._over:
+                self._over.wait_for(lambda: not self._begun)
+
+    def _rounds(self, stopped: threading.Event) -> None:
+        away = False
         while not self.stop.is_set():
             try:
                 self.round()
@@ -206,8 +215,6 @@ class Controller:
                     self.say(f"waiting: {error.what}: {error.cause}")
                 away = True
             stopped.wait(self.round_s)
-        with self._over:
-            self._over.wait_for(lambda: not self._begun)
 
     def round(self) -> list[str]:
         """Take up what is running, or to be taken back, and driven by nobody; the ids.
@@ -223,8 +230,12 @@ class Controller:
                 if not wanted or not late or row.id in others or row.id in self._begun:
                     continue
                 self._begun.add(row.id)
-            self.say(f"rollout {row.id} is taken up")
-            self.engine.begin(row.id, partial(self._ended, row.id))
+            try:
+                self.say(f"rollout {row.id} is taken up")
+                self.engine.begin(row.id, partial(self._ended, row.id))
+            except BaseException:
+                self._no_longer(row.id)
+                raise
             taken.append(row.id)
         return taken
 
@@ -233,19 +244,24 @@ class Controller:
         threading.Thread(target=self._close, args=(rollout, error), name=f"close-{rollout}", daemon=True).start()
 
     def _close(self, rollout: str, error: Exception | None) -> None:
-        taken = isinstance(error, Locked) and not isinstance(error, Fenced)
-        if error is None:
-            self._failed.pop(rollout, None)
-        elif isinstance(error, Locked):  # another controller was quicker, or has taken over
-            self.say(f"rollout {rollout} is left: {error.what}")
-        else:  # the service outlives what one rollout runs into
-            times = self._failed.get(rollout, (0, 0.0))[0] + 1
-            self._failed[rollout] = times, self.clock() + min(REST_S, self.round_s * 2**times)
-            self.say(f"rollout {rollout} could not be driven: {error}")
+        elsewhere = isinstance(error, Locked) and not isinstance(error, Fenced)
         try:
-            if not taken:  # else the doors that are open, if any, are another driving's in this process
-                self.done(rollout)
+            if error is None:
+                self._failed.pop(rollout, None)
+            elif isinstance(error, Locked):  # another controller was quicker, or has taken over
+                self.say(f"rollout {rollout} is left: {error.what}")
+            else:  # the service outlives what one rollout runs into
+                times = self._failed.get(rollout, (0, 0.0))[0] + 1
+                self._failed[rollout] = times, self.clock() + min(REST_S, self.round_s * 2**times)
+                self.say(f"rollout {rollout} could not be driven: {error}")
         finally:
-            with self._over:
-                self._begun.discard(rollout)
-                self._over.notify_all()
+            try:
+                if not elsewhere:  # else the doors that are open, if any, are another driving's in this process
+                    self.done(rollout)
+            finally:
+                self._no_longer(rollout)
+
+    def _no_longer(self, rollout: str) -> None:
+        with self._over:
+            self._begun.discard(rollout)
+            self._over.notify_all()

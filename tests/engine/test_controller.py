@@ -407,6 +407,36 @@ def test_a_rollout_that_cannot_be_driven_does_not_end_the_service(tmp_path: Path
     until(lambda: doors.closed == ["r-1", "r-1"])
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_error_ends_the_service_only_when_its_rollouts_have_wound_down(tmp_path: Path) -> None:
+    """Whoever called then closes the inventory and leaves the seat. A broken stderr keeps nothing begun for ever."""
+    store = Rollouts(open_inventory(sqlite_url(tmp_path)).database)
+    store.create("r-1", sealed(Plan("p", (), (), {}, {}, "sha256:m", {})), "", (), "tester", NOW)
+    stop, wound_down, closed = threading.Event(), list[bool](), list[str]()
+
+    def tick(_rollout: str, _lease: Lease, ending: bool) -> Progress:
+        wound_down.append(ending)
+        if ending:
+            raise RuntimeError("made to fail")
+        return Progress(resting=False, wait_s=0.05)
+
+    def say(text: str) -> None:
+        if "taken up" not in text:
+            raise BrokenPipeError
+
+    class Failing(Controller):
+        def round(self) -> list[str]:
+            if wound_down:
+                raise ValueError("made to fail")
+            return super().round()
+
+    engine = LeaseEngine(store, tick, stop=stop, ttl_s=1.0)
+    with pytest.raises(ValueError, match="made to fail"):
+        Failing(store, engine, stop, round_s=0.05, done=closed.append, say=say).run()
+    assert wound_down[-1] is True and closed == ["r-1"]
+    assert store.leases()["r-1"].owner == ""
+
+
 def test_the_command_runs_until_it_is_told_to_stop(tmp_path: Path) -> None:
     fleet = [sys.executable, "-m", "fleet.cli.main", "--state-dir", str(tmp_path)]
 
