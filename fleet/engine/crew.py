@@ -38,7 +38,9 @@ class Crew:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            await asyncio.wait([future])
+            while not future.done():
+                with contextlib.suppress(asyncio.CancelledError):  # asked again meanwhile
+                    await asyncio.wait([future])
             raise
 
     def close(self) -> None:

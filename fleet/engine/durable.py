@@ -158,7 +158,11 @@ class DurableEngine:
         self.protocol = protocol
         self._workflows: dict[str, str] = {}  # what is driven here, and the workflow that does
         _seats[self.owner] = self  # before the launch, which takes up what this executor left
-        self._crew = launch(url, executor, protocol)
+        try:
+            self._crew = launch(url, executor, protocol)
+        except FleetError:
+            del _seats[self.owner]  # else it would be given what another engine of this process takes up
+            raise
         self.tidy()
 
     # --- the workflow's body --------------------------------------------------------------------------------------
@@ -196,10 +200,12 @@ class DurableEngine:
         """
         if self.leases.drives(rollout):
             raise Locked(f"rollout {rollout} is being carried out by this process", slug="rollout-running")
+        self.leases.uncancel(rollout)
         self._crew.start(self._carried(rollout)).result()
 
     def begin(self, rollout: str, ended: Ended) -> None:
         """As `submit`, without waiting; `ended` is called when it is over. What DBOS has taken up here is joined."""
+        self.leases.uncancel(rollout)
         self._crew.start(self._carried(rollout)).add_done_callback(lambda future: ended(failure(future)))
 
     async def _carried(self, rollout: str) -> None:
@@ -290,9 +296,8 @@ class DurableEngine:
 
         That it has ended here is known here: the engine's own database may be full or away, and not say so.
         """
-        end = _end_of(workflow)
         try:
-            while not end.done():
+            while not (end := _end_of(workflow)).done():  # another follower that gave up has taken the one before away
                 if workflow not in _under_way:
                     status = await self._crew.do(DBOS.get_workflow_status, workflow)
                     if end.done() or status is None or status.status not in UNENDED:

@@ -23,7 +23,7 @@ class Store(Protocol):
 
 
 class Keeper:
-    """Renews leases three times in their life, and calls everybody's `wake` once when `stop` is set.
+    """Renews leases three times in their life, and wakes everybody when `stop` is set.
 
     Its thread begins with the first lease and ends some time after the last.
     """
@@ -56,7 +56,7 @@ class Keeper:
                 self._thread.start()
 
     def let_go(self, lease: Lease) -> None:
-        """Renew it no longer. A renewal under way may still come after: then the lease runs out by itself."""
+        """Renew it no longer. A renewal under way may still come, and does no harm: what is dropped has no owner."""
         with self._guard:
             self._held.pop(lease, None)
 

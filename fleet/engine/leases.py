@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from fleet import __version__
 from fleet.core.errors import FleetError, Locked
-from fleet.engine import Ended, Progress, Running, Signal, Tick
+from fleet.engine import Ended, Running, Signal, Tick
 from fleet.engine.crew import Crew, failure
 from fleet.engine.keeper import Keeper
 from fleet.engine.stint import AWAY, PATIENCE_S, Stint
@@ -72,6 +72,7 @@ class LeaseEngine:
 
     def submit(self, rollout: str) -> None:
         """Drive the rollout until it rests. Locked when somebody drives it, Fenced when another process takes over."""
+        self.uncancel(rollout)
         woken = threading.Event()
         stint = self._begun(rollout, woken.set)
         try:
@@ -100,9 +101,16 @@ class LeaseEngine:
 
     def begin(self, rollout: str, ended: Ended) -> None:
         """See that the rollout is driven until it rests; `ended` is called then."""
+        self.uncancel(rollout)
         with self._guard:
             self._crew = self._crew or Crew()
         self._crew.start(self.carry(rollout, self._crew)).add_done_callback(lambda future: ended(failure(future)))
+
+    def uncancel(self, rollout: str) -> None:
+        """Forget that its driving was cancelled, if that has ended. Not when a driving begins: that may be later."""
+        with self._guard:
+            if rollout not in self._stints:
+                self._cancelled.discard(rollout)
 
     def drives(self, rollout: str) -> bool:
         """Whether this engine drives it at this moment."""
@@ -113,7 +121,6 @@ class LeaseEngine:
             if rollout in self._stints:
                 raise Locked(f"rollout {rollout} is being carried out by this process", slug="rollout-running")
             self._stints[rollout] = wake
-            self._cancelled.discard(rollout)
         try:
             lease = self.store.acquire(rollout, self.owner, self.ttl_s, self.clock(), gone)
             self.store.heartbeat(self.owner, __version__, self.clock())
@@ -121,7 +128,7 @@ class LeaseEngine:
             del self._stints[rollout]
             raise
         self._keeper.keep(lease, wake)
-        return Stint(lease, self.tick, lambda: self._winding_down(rollout), wake, patience_s=self.patience_s)
+        return Stint(lease, self.tick, lambda: self._winding_down(rollout), patience_s=self.patience_s)
 
     def _ended(self, stint: Stint) -> None:
         self._keeper.let_go(stint.lease)
@@ -173,4 +180,4 @@ class LeaseEngine:
         return taken
 
 
-__all__ = ["AWAY", "PATIENCE_S", "TTL_S", "LeaseEngine", "Progress", "gone", "owner_here"]
+__all__ = ["AWAY", "PATIENCE_S", "TTL_S", "LeaseEngine", "gone", "owner_here"]

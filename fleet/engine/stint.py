@@ -1,7 +1,7 @@
 """One stint: a rollout is driven under one lease until it rests. What both engines do is written here once.
 
 A stint does not wait. `step` does one tick and says how long the next one may wait; whoever drives it waits as it can,
-a thread on an event or a coroutine on a timer, and is woken by `wake`.
+a thread on an event or a coroutine on a timer.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0  # between two tries while it is away
 
 
 class Stint:
-    """The ticks of one rollout under `lease`. `ending` says whether to wind down; `wake` cuts a wait short."""
+    """The ticks of one rollout under `lease`. `ending` says whether to wind down."""
 
     def __init__(
         self,
         lease: Lease,
         tick: Tick,
         ending: Callable[[], bool],
-        wake: Callable[[], None],
         *,
         patience_s: float = PATIENCE_S,
         clock: Callable[[], float] = time.monotonic,
@@ -34,7 +33,6 @@ class Stint:
         self.lease = lease
         self.tick = tick
         self.ending = ending
-        self.wake = wake
         self.patience_s = patience_s
         self.clock = clock
         self._away_since: float | None = None

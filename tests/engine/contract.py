@@ -212,6 +212,24 @@ class EngineContract:
         assert isinstance(ended[1], ValueError)
         assert store.leases()["b"].owner == ""
 
+    def test_a_cancel_that_comes_before_the_first_tick_is_obeyed(self, store: Rollouts) -> None:
+        name = self.rollout(store, "a")
+        wound_down: list[bool] = []
+        ended: list[Exception | None] = []
+
+        def tick(_rollout: str, _lease: Lease, ending: bool) -> Progress:
+            wound_down.append(ending)
+            return Progress(resting=ending, wait_s=600.0)
+
+        engine = self.make(store, tick, "one")
+        engine.begin(name, ended.append)
+        engine.cancel(name)
+        until(lambda: ended == [None])
+        engine.begin(name, ended.append)
+        until(lambda: wound_down[-1] is False)
+        engine.stop.set()
+        until(lambda: ended == [None, None])
+
     def test_one_engine_drives_a_rollout_once(self, store: Rollouts) -> None:
         name = self.rollout(store, "a")
         work = Work(store)

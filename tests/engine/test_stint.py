@@ -22,7 +22,7 @@ class Told:
         self.ending = False
         self.now = 1000.0
         self.wound_down: list[bool] = []
-        self.stint = Stint(LEASE, self.tick, lambda: self.ending, lambda: None, patience_s=10.0, clock=lambda: self.now)
+        self.stint = Stint(LEASE, self.tick, lambda: self.ending, patience_s=10.0, clock=lambda: self.now)
 
     def tick(self, rollout: str, lease: Lease, ending: bool) -> Progress:
         assert (rollout, lease) == ("r-1", LEASE)
