@@ -119,6 +119,11 @@ def given_up(person: Person, end: str) -> None:
     person.right(done)
 
 
+def stood(what: Request, *, last: bool) -> tuple[State, ...]:
+    """How a canary may end that was asked in the midst of a step: a kill may come after it only when it is the last."""
+    return ("done",) if what == "pause" else ("held", "done") if last else ("held",)
+
+
 @pytest.mark.parametrize("state", STATES)
 def test_a_pause_lets_the_node_end_and_begins_nothing(person: Person, state: State) -> None:
     person.until(state)
@@ -189,7 +194,7 @@ def test_asked_in_the_midst_of_a_step(person: Person, step: str, what: Request) 
         given_up(person, "aborted")
         return
     assert end == "paused"
-    assert person.state() in (("held", "done") if what == "kill" else ("done",))
+    assert person.state() in stood(what, last=step == "uncordon")
     assert (person.state("n1"), person.state("n2")) == ("waiting", "waiting")
     assert person.resume() == "done"
     person.ended_well()
@@ -290,7 +295,7 @@ def test_asked_of_a_controller_in_each_state(making: Making, engine: str, databa
                 asked.right({asked.canary} if end == "done" else set())
                 continue
             asked.until("paused")
-            assert asked.state(asked.canary) in (("held", "done") if what == "kill" else ("done",)), (state, what)
+            assert asked.state(asked.canary) in stood(what, last=state == "uncordoning"), (state, what)
             assert asked.state(asked.second) == "waiting"
             asked.resume()
             asked.right({asked.canary, asked.second})
