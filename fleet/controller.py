@@ -19,10 +19,11 @@ from functools import partial
 
 from fleet import __version__
 from fleet.core.errors import FleetError, Locked
+from fleet.core.move import KILLING
 from fleet.engine import PROTOCOL, Engine, Progress, Tick
 from fleet.engine.leases import TTL_S, gone, owner_here
 from fleet.engine.stint import AWAY
-from fleet.inventory.rollouts import Fenced, Lease, Rollouts
+from fleet.inventory.rollouts import Fenced, Lease, Rollout, Rollouts
 
 ROUND_S = 2.0
 REST_S = 60.0  # the longest pause after a rollout could not be driven
@@ -224,7 +225,7 @@ class Controller:
         others = {entry.rollout for entry in self.engine.list() if entry.owner not in ("", self.engine.owner)}
         taken = []
         for row in self.store.rollouts(unfinished=True):
-            wanted = row.state == "running" or row.request == "abort"
+            wanted = row.state == "running" or row.request == "abort" or self._cut_short(row)
             late = self._failed.get(row.id, (0, 0.0))[1] <= self.clock()
             with self._over:
                 if not wanted or not late or row.id in others or row.id in self._begun:
@@ -238,6 +239,10 @@ class Controller:
                 raise
             taken.append(row.id)
         return taken
+
+    def _cut_short(self, row: Rollout) -> bool:
+        """Whether a kill was asked for that nobody has obeyed: nodes are still said to be under way."""
+        return row.request in KILLING and any(s.task.begun for s in self.store.tasks(row.id).values())
 
     def _ended(self, rollout: str, error: Exception | None) -> None:
         """Closing doors waits for steps under way, so it has a thread of its own; the engine is not kept waiting."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
 from fleet.act import Act, Cut, Did, Hands, Subject, nap
+from fleet.core.errors import FleetError
 from fleet.core.model import Json
 from fleet.core.task import Outcome
 from fleet.drain import BatchDrain, Drained
@@ -43,7 +45,8 @@ def _given_back(hands: Hands, act: Act, said: Mapping[str, Drained]) -> None:
         for name in sorted(left):
             serves = act.serves(name)
             if serves:
-                hands.drain.uncordon(act.subjects[name].node, act.token, said[name].prior)
+                with contextlib.suppress(FleetError):  # of this one: the others are given back all the same
+                    hands.drain.uncordon(act.subjects[name].node, act.token, said[name].prior)
             if serves is not None:
                 left.discard(name)
         if left and hands.elapsed() >= deadline:

@@ -19,7 +19,7 @@ from fleet.aftermath import Running, anew, evidence_of, lifecycle, result_of
 from fleet.core.budget import OUT_OF_SERVICE, Verdict, limits_of
 from fleet.core.errors import FleetError
 from fleet.core.model import Node, Plan
-from fleet.core.move import KILLING, Begin, Change, Do, Finish, Halt, Judge, Wait
+from fleet.core.move import KILLING, Begin, Change, Do, Finish, Halt, Judge, RolloutState, Wait
 from fleet.core.rollout import next_moves
 from fleet.core.task import NodeTask, Outcome, advance, begin, no_place, waits_for_person
 from fleet.engine import Progress
@@ -35,7 +35,7 @@ POLL_S = 5.0  # between two looks at something that takes its time: a drain, a f
 
 
 class Upgrade:
-    """Carries out rollouts. One object serves one process; `close` waits for the steps under way."""
+    """Carries out a rollout, or several by turns; `close` waits for the steps under way."""
 
     def __init__(
         self,
@@ -93,7 +93,8 @@ class Upgrade:
         plan, tasks = self.plan(row.plan), self.store.tasks(rollout)
         self._settle(rollout, lease, tasks)
         now = self.hands.clock()
-        self._later = {place: until for place, until in self._later.items() if until > now}
+        for place in [place for place, until in list(self._later.items()) if until <= now]:
+            self._later.pop(place, None)
         held_up = {name for of, name in self._later if of == rollout}
         at_work = frozenset(held_up | {name for run in running for name in run.tasks})
         judging = self.judging.busy(rollout, now)
@@ -269,8 +270,11 @@ class Upgrade:
             return False
 
     def _serves(self, rollout: str, name: str) -> bool | None:
-        """Whether a node serves again, by what whoever has the rollout now stored; None just before it does."""
-        stored = self.store.tasks(rollout)[name]
+        """Whether a node serves again, by what whoever has the rollout now stored; None while that is not known."""
+        try:
+            stored = self.store.tasks(rollout)[name]
+        except FleetError:  # the database is away
+            return None
         if stored.task.begun:  # will be uncordoned, or is this moment
             return None if stored.task.state == "uncordoning" else False
         return not waits_for_person(stored.task) and lifecycle(stored) not in OUT_OF_SERVICE
@@ -372,7 +376,7 @@ class Upgrade:
                     self.store.set_wave(lease, number, ended=now)
         return kept
 
-    def _finish(self, rollout: str, lease: Lease, state: str, reason: str) -> bool:
+    def _finish(self, rollout: str, lease: Lease, state: RolloutState, reason: str) -> bool:
         """End the rollout; False when it must wait a moment, see `_settle`."""
         tasks = self.store.tasks(rollout)
         if self._settle(rollout, lease, tasks):
@@ -381,10 +385,10 @@ class Upgrade:
         self._state(rollout, lease, state, reason)
         return True
 
-    def _state(self, rollout: str, lease: Lease, state: str, reason: str) -> None:
+    def _state(self, rollout: str, lease: Lease, state: RolloutState, reason: str) -> None:
         at = self.hands.now()
         self.telling.note(rollout, "rollout", {"state": state, "reason": reason})
-        self.store.set_state(lease, state, reason, at)  # type: ignore[arg-type]  # the core's own states
+        self.store.set_state(lease, state, reason, at)
         self.book.audit(self.operator, f"rollout {state}", at, {"rollout": rollout, "reason": reason})
         self.telling.say(rollout, "", "", state, "", "", reason)
 

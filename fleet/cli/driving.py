@@ -241,7 +241,11 @@ def drive(
                 tell(f"rollout {rollout} begins")
             if first is not None:
                 lease = _taken(store, rollout, engine)
-                first(upgrade, lease)
+                try:
+                    first(upgrade, lease)
+                except BaseException:
+                    store.drop(lease)
+                    raise
                 if host is not None:
                     store.drop(lease)
             if host is None:
@@ -265,6 +269,23 @@ def drive(
             "stopped by the operator at a safe point", where=rollout, hint=f"fleet rollout resume {rollout}"
         )
     return row
+
+
+def obey(settings: Settings, inventory: Inventory, rollout: str) -> Rollout | None:
+    """Carry out what was just asked of a rollout; None when a living process drives it, and will do so itself."""
+    from fleet.inventory.rollouts import Rollouts
+
+    store, end = Rollouts(inventory.database), time.monotonic() + LETS_GO_S
+    while True:
+        try:
+            return drive(settings, inventory, rollout)
+        except errors.Locked as error:
+            if error.slug != "rollout-running":
+                raise
+        while store.leases()[rollout].owner and not store.rollout(rollout).finished:
+            if time.monotonic() >= end:
+                return None
+            time.sleep(0.1)  # it may have looked for the last time before this was asked
 
 
 def _taken(store: Rollouts, rollout: str, engine: LeaseEngine) -> Lease:

@@ -207,7 +207,7 @@ def abort(ctx: click.Context, rollout_id: str, yes: bool, output: str) -> int:
 
     Whoever drives the rollout obeys at the next step; when nobody does, this command does it.
     """
-    from fleet.cli.driving import drive
+    from fleet.cli.driving import obey
     from fleet.cli.selection import confirm
     from fleet.inventory.rollouts import Rollouts
 
@@ -219,12 +219,11 @@ def abort(ctx: click.Context, rollout_id: str, yes: bool, output: str) -> int:
         confirm(begun or [row.id], max(2, len(begun)), "abort and take back", yes)
         store.request(row.id, "abort")
         inventory.audit(operator(settings), "rollout abort", now(), {"rollout": row.id, "plan": row.plan})
-        try:
-            row = drive(settings, inventory, row.id)
-        except errors.Locked:
+        ended = obey(settings, inventory, row.id)
+        if ended is None:
             say(f"rollout {row.id} is aborted by the process that drives it")
             return errors.DONE
-        return rested(store, row, output)
+        return rested(store, ended, output)
 
 
 for command in (approve, reject, retry, rollback, kill, watch, why, metrics):

@@ -78,7 +78,7 @@ def _said(
         if verdict == "yes":
             say(f"plan {row.plan}: {len(nodes)} nodes, begun by {row.who} at {row.at}")
             confirm(list(nodes), len(inventory.nodes()), f"approve ({stage})", yes)
-        store.approve(Approval(row.plan, stage, verdict, who, why, now()))
+        store.approve(Approval(row.id, row.plan, stage, verdict, who, why, now()))
         detail = {"rollout": row.id, "plan": row.plan, "stage": stage, "why": why}
         inventory.audit(who, f"rollout {'approve' if verdict == 'yes' else 'reject'}", now(), detail)
         if verdict == "yes" and not _driven(store, row.id):
@@ -210,7 +210,7 @@ def kill(ctx: click.Context, rollout_id: str, yes: bool, output: str) -> int:
     places in the budgets stay taken. `fleet rollout resume` looks where each one stands and goes on, `abort` takes them
     back.
     """
-    from fleet.cli.driving import as_dict, drive
+    from fleet.cli.driving import as_dict, obey
     from fleet.cli.rollout import rested, unfinished
     from fleet.inventory.rollouts import Rollouts
 
@@ -225,10 +225,11 @@ def kill(ctx: click.Context, rollout_id: str, yes: bool, output: str) -> int:
         confirm(begun or [row.id], max(2, len(inventory.nodes())), "kill in the middle of a step", yes)
         store.request(row.id, "kill")
         inventory.audit(operator(settings), "rollout kill", now(), {"rollout": row.id, "plan": row.plan})
-        if row.state == "running" and _driven(store, row.id):
+        ended = None if row.state == "running" and _driven(store, row.id) else obey(settings, inventory, row.id)
+        if ended is None:
             say(f"rollout {row.id} is killed by the process that drives it")
             if output != "table":
                 body: dict[str, Any] = as_dict(row, store.tasks(row.id))
                 emit(document("Rollout", body), output)
             return errors.DONE
-        return rested(store, drive(settings, inventory, row.id), output)
+        return rested(store, ended, output)

@@ -111,7 +111,7 @@ def tell(
     """One line a transition until the rollout rests. FleetError when nobody is left to drive it."""
     from fleet.cli.driving import line
     from fleet.cli.live import counted, said
-    from fleet.engine.leases import AWAY
+    from fleet.engine.stint import AWAY
     from fleet.inventory import history
     from fleet.telling import Transition
 

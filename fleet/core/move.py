@@ -25,6 +25,8 @@ def asked_after(before: Request, what: Request) -> Request:
 
     Neither a pause nor a kill makes anybody forget that nodes are to be taken back, and a pause does not soften a kill.
     """
+    if what == "":
+        return going_on(before)
     if what == "pause" and before in KILLING:
         return before
     if what == "pause" and before in GOING_BACK:

@@ -1,13 +1,13 @@
 """Maintenance windows: when nodes may be taken out of service. `Mon-Fri 22:00-06:00 Asia/Shanghai`, several of them.
 
 A window belongs to the day on which it opens, so one over midnight ends on the next day. Nodes under way when it closes
-are finished; none is begun whose work would, by its estimate, outlast the window.
+are finished; none is begun in the margin before it closes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
@@ -46,30 +46,38 @@ class Window:
 
     def closes(self, at: float) -> float | None:
         """When the window that is open at `at` (seconds since the epoch) closes; None = it is shut then."""
-        local = datetime.fromtimestamp(at, UTC).astimezone(_zone("", self.zone))
-        for back in (0, 1):  # opened today, or yesterday and over midnight
-            opens, shuts = self._on(local, -back)
-            if opens <= local < shuts:
-                return shuts.timestamp()
-        return None
+        return next((shuts for opens, shuts in self._around(at) if opens <= at < shuts), None)
 
     def opens(self, at: float) -> float:
         """When it opens next after `at`."""
-        local = datetime.fromtimestamp(at, UTC).astimezone(_zone("", self.zone))
-        for ahead in range(9):
-            opens, shuts = self._on(local, ahead)
-            if shuts > opens and opens > local:
-                return opens.timestamp()
-        raise AssertionError("a window has at least one day of the week")
+        return next(opens for opens, _ in self._around(at) if opens > at)
 
-    def _on(self, local: datetime, ahead: int) -> tuple[datetime, datetime]:
-        """Opening and closing of that day; equal when the day has none."""
-        day = local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0) + timedelta(days=ahead)
-        opens = day.replace(hour=self.start // 60, minute=self.start % 60)
-        if day.weekday() not in self.days:
-            return opens, opens
-        last = day + timedelta(days=1) if self.end <= self.start else day
-        return opens, last.replace(hour=self.end // 60, minute=self.end % 60)
+    def last_begin(self, at: float, margin_s: float) -> float | None:
+        """Until when something may be begun in the window that is open at `at`; None = it is shut.
+
+        Nothing is in its last `margin_s`, nor in its last half where it is short.
+        """
+        for opens, shuts in self._around(at):
+            if opens <= at < shuts:
+                return shuts - min(margin_s, (shuts - opens) / 2)
+        return None
+
+    def _around(self, at: float) -> Iterator[tuple[float, float]]:
+        """Openings and closings from the day before `at` on, in order, for three weeks.
+
+        Moments, not what the clock on the wall shows: in autumn an hour comes twice, and a window in the hour that is
+        left out in spring is an hour later.
+        """
+        today = datetime.fromtimestamp(at, UTC).astimezone(_zone("", self.zone))
+        for ahead in range(-1, 21):
+            day = today.replace(hour=0, minute=0, second=0, microsecond=0, fold=0) + timedelta(days=ahead)
+            if day.weekday() not in self.days:
+                continue
+            last = day + timedelta(days=1) if self.end <= self.start else day
+            opens = day.replace(hour=self.start // 60, minute=self.start % 60).timestamp()
+            shuts = last.replace(hour=self.end // 60, minute=self.end % 60).timestamp()
+            if shuts > opens:
+                yield opens, shuts
 
 
 def windows_of(policy: Mapping[str, Json]) -> tuple[tuple[Window, ...], float]:
@@ -89,7 +97,7 @@ def shut(windows: Iterable[Window], now: float, needs_s: float = 0.0) -> str:
         return ""
     short = False
     for window in windows:
-        last = _last_begin(window, now, needs_s)
+        last = window.last_begin(now, needs_s)
         if last is not None:
             if last >= now:
                 return ""
@@ -107,20 +115,13 @@ def until_done(windows: Iterable[Window], now: float, work_s: float, margin_s: f
     windows = tuple(windows)
     at, left = now, work_s
     while windows and left > 0:
-        ends = [end for window in windows if (end := _last_begin(window, at, margin_s)) is not None and end > at]
+        ends = [end for window in windows if (end := window.last_begin(at, margin_s)) is not None and end > at]
         if not ends:
             at = min(window.opens(at) for window in windows)
             continue
         spent = min(left, max(ends) - at)
         at, left = at + spent, left - spent
     return at - now if windows else work_s
-
-
-def _last_begin(window: Window, at: float, margin_s: float) -> float | None:
-    """Until when something may still be begun in the window that is open at `at`; None = it is shut."""
-    closes = window.closes(at)
-    length = ((window.end - window.start) % 1440) * 60
-    return None if closes is None else closes - min(margin_s, length / 2)
 
 
 def _bad(text: str, why: str) -> BadInput:

@@ -14,7 +14,7 @@ from fleet.core.errors import FleetError, Locked
 from fleet.engine import Ended, Running, Signal, Tick
 from fleet.engine.crew import Crew, failure
 from fleet.engine.keeper import Keeper
-from fleet.engine.stint import AWAY, PATIENCE_S, Stint
+from fleet.engine.stint import PATIENCE_S, Stint
 from fleet.inventory.rollouts import Rollouts
 from fleet.process import start_of
 
@@ -180,4 +180,4 @@ class LeaseEngine:
         return taken
 
 
-__all__ = ["AWAY", "PATIENCE_S", "TTL_S", "LeaseEngine", "gone", "owner_here"]
+__all__ = ["TTL_S", "LeaseEngine", "gone", "owner_here"]

@@ -67,8 +67,9 @@ class Wave:
 
 @dataclass(frozen=True)
 class Approval:
-    """A person's yes or no to one stage of exactly one plan. `at` is ISO 8601."""
+    """A person's yes or no to one stage of one rollout of exactly one plan. `at` is ISO 8601."""
 
+    rollout: str
     plan: str
     stage: str
     verdict: str

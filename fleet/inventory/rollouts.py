@@ -243,20 +243,18 @@ class Rollouts(StoredRollouts):
             outbox.enqueue(connection, lease.name, "rollout.resumed", {"request": request}, time.time())
 
     def approve(self, said: Approval) -> None:
-        """Note a person's yes or no. A rollout of that plan that waits for it goes on, or stays paused for a no."""
-        row = {
-            "plan": said.plan, "stage": said.stage, "verdict": said.verdict, "who": said.who, "why": said.why,
-            "at": said.at,
-        }  # fmt: skip
-        waits = (ROLLOUT.c.plan == said.plan, ROLLOUT.c.state == "paused", ROLLOUT.c.reason.startswith("approval:"))
+        """Note a person's yes or no. The rollout, if it waits for it, goes on, or stays paused for a no."""
+        waits = (
+            ROLLOUT.c.id == said.rollout, ROLLOUT.c.plan == said.plan, ROLLOUT.c.state == "paused",
+            ROLLOUT.c.reason.startswith("approval:"),
+        )  # fmt: skip
         with self.database.writing() as connection:
-            connection.execute(insert(APPROVAL), [row])
-            waiting = list(connection.execute(select(ROLLOUT.c.id).where(*waits)).scalars())
+            connection.execute(insert(APPROVAL), [dict(vars(said))])
             then = {"reason": f"approval: {said.refusal}"} if said.refusal else {"state": "running", "reason": ""}
-            connection.execute(update(ROLLOUT).where(*waits).values(**then))
-            for rollout in () if said.refusal else waiting:
+            waited = connection.execute(update(ROLLOUT).where(*waits).values(**then)).rowcount
+            if waited and not said.refusal:
                 body: dict[str, Json] = {"request": "", "plan": said.plan, "who": said.who}
-                outbox.enqueue(connection, rollout, "rollout.resumed", body, time.time())
+                outbox.enqueue(connection, said.rollout, "rollout.resumed", body, time.time())
 
     # --- budgets --------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from fleet.core import planfile
 from fleet.core.errors import NotFound
@@ -97,16 +97,12 @@ class StoredRollouts(Leases):
             return [rollout_rows.wave(row) for row in connection.execute(query)]
 
     def approvals(self, rollout: Rollout) -> list[Approval]:
-        """What people said to the plan of that rollout, oldest first.
-
-        What was said before another rollout of the same plan ended was said to that one: a yes is good for one run.
-        """
+        """What people said to the plan of that rollout, oldest first; not to another rollout of the same plan."""
         of = APPROVAL.c
-        others = (ROLLOUT.c.plan == rollout.plan, ROLLOUT.c.id != rollout.id)
-        query = select(of.plan, of.stage, of.verdict, of.who, of.why, of.at).where(of.plan == rollout.plan)
+        query = select(of.rollout, of.plan, of.stage, of.verdict, of.who, of.why, of.at).order_by(of.id)
         with self.database.reading() as connection:
-            spent = connection.execute(select(func.max(ROLLOUT.c.ended_at)).where(*others)).scalar() or ""
-            return [Approval(*row) for row in connection.execute(query.where(of.at > spent).order_by(of.id))]
+            said = connection.execute(query.where(of.rollout == rollout.id, of.plan == rollout.plan))
+            return [Approval(*row) for row in said]
 
     def attempts(self, rollout: str, node: str = "") -> list[Attempt]:
         """The attempts of a rollout, or of one of its nodes, in the order in which they began."""

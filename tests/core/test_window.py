@@ -100,3 +100,38 @@ H = 3600.0
 def test_work_in_windows(windows: tuple[str, ...], work_s: float, margin_s: float, takes_s: float) -> None:
     found = until_done([Window.parse(text) for text in windows], WED_NOON, work_s, margin_s)
     assert found == pytest.approx(takes_s)
+
+
+ZONES = ["UTC", "Europe/Berlin", "Asia/Shanghai", "America/St_Johns", "Australia/Lord_Howe"]
+
+
+@given(
+    st.integers(0, 1439), st.integers(0, 1439), st.sampled_from(ZONES), st.integers(1_900_000_000, 1_940_000_000),
+    st.sampled_from([0.0, 600.0, 7200.0, 1e6]),
+)  # fmt: skip
+def test_moments_are_in_order_whatever_the_clocks_do(
+    start: int, end: int, zone: str, now: int, margin_s: float
+) -> None:
+    if start == end:
+        return
+    window = Window(frozenset(range(7)), start, end, zone)
+    opens, closes, last = window.opens(now), window.closes(now), window.last_begin(now, margin_s)
+    assert opens > now and window.closes(opens) is not None
+    assert closes is None or closes > now
+    assert (last is None) == (closes is None)
+    assert closes is None or last is None or last <= closes
+    assert until_done([window], now, 3600.0, margin_s) >= 3600.0
+
+
+@pytest.mark.parametrize(
+    ("text", "now", "opens"),
+    [
+        # Berlin, 26 October 2031: 02:00 to 03:00 comes twice. 30 March 2031: it does not come at all.
+        ("02:30-03:30 Europe/Berlin", "2031-10-26T01:10", "2031-10-27T01:30"),
+        ("02:15-02:45 Europe/Berlin", "2031-03-30T00:00", "2031-03-30T01:15"),
+    ],
+)
+def test_the_hour_that_comes_twice_or_never(text: str, now: str, opens: str) -> None:
+    window = Window.parse(text)
+    assert window.opens(at(now)) > at(now)
+    assert window.opens(at(now)) == at(opens)

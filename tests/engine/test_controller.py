@@ -202,7 +202,7 @@ def test_an_approval_outlives_a_restart(making: Making, engine: str, database: s
     assert {effect.node for effect in host.fleet.log()} == {"n0"}
     first.send_signal(signal.SIGKILL)
     host.ended(first)
-    host.store.approve(Approval(made.id, "canary", "yes", "li", "looks well", NOW))
+    host.store.approve(Approval("r-1", made.id, "canary", "yes", "li", "looks well", NOW))
     status, said = host.ended(host.controller("c1"))
     assert status == 0, said
     host.proven(NAMES)
@@ -484,7 +484,7 @@ def test_a_rollout_that_was_over_is_taken_up_when_a_person_reopens_it(
     host.ended(first)
     decided(lambda upgrade, rollout, lease: decision.retry(upgrade, rollout, lease, NAMES))
     killed(host, "c1", "install-after", "1")
-    host.store.approve(Approval(other.id, "start", "yes", "li", "", NOW))
+    host.store.approve(Approval("r-2", other.id, "start", "yes", "li", "", NOW))
     status, said = host.ended(host.controller("c1"))
     upgrade.close()
     assert status == 0, said

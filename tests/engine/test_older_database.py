@@ -11,6 +11,7 @@ from sqlalchemy import MetaData, Table, insert, inspect, select, text
 from fleet import decision
 from fleet.core.plan import sealed
 from fleet.inventory.database import Database, revisions
+from fleet.inventory.rollouts import Approval
 from fleet.inventory.tables import metadata
 from tests.upgrade.simfleet import plan
 from tests.upgrade.site import Site
@@ -62,6 +63,7 @@ def test_a_rollout_that_the_release_before_began_goes_on(tmp_path: Path, databas
             break
     assert before.states()["n1"] == "done" and before.states()["n2"] == "rebooting"
     before.store.drop(lease)
+    before.store.approve(Approval("r-1", made.id, "start", "yes", "li", "", "2031-05-01T08:00:00Z"))
     before.upgrade.close()
     with before.inventory.database.reading() as connection:
         filled = {t.name for t in metadata().sorted_tables if connection.execute(select(t).limit(1)).first()}
@@ -74,6 +76,8 @@ def test_a_rollout_that_the_release_before_began_goes_on(tmp_path: Path, databas
     try:
         site.fleet.clock = before.fleet.clock
         assert site.store.rollout("r-0").state == "done" and len(site.inventory.audit_log()) > 0
+        (yes,) = site.store.approvals(site.store.rollout("r-1"))
+        assert (yes.rollout, yes.stage, yes.who) == ("r-1", "start", "li")
         site.engine.submit("r-1")
         assert set(site.states().values()) == {"done"} and site.store.rollout("r-1").state == "done"
         assert all(site.fleet.state(name)["boots"] == 1 for name in NAMES)

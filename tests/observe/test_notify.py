@@ -344,7 +344,7 @@ def test_a_yes_that_a_rollout_waited_for_is_told(inventory: Inventory) -> None:
     subscribe(inventory.database, ["rollout.resumed"])
     site = Site(inventory)
     site.store.set_state(site.lease(), "paused", "approval: plan p waits for a yes to begin", NOW)
-    no = Approval(site.plan.id, "start", "no", "wang", "not tonight", NOW)
+    no = Approval("r-1", site.plan.id, "start", "no", "wang", "not tonight", NOW)
     site.store.approve(no)
     assert rows(inventory) == [] and site.store.rollout("r-1").state == "paused"
     site.store.approve(replace(no, verdict="yes"))

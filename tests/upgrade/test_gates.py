@@ -199,22 +199,22 @@ def test_nothing_begins_without_a_yes_and_the_canaries_need_their_own(site: Site
     assert not site.fleet.effects()
     site.go_on()  # resuming is not approving
     assert site.store.rollout("r-1").state == "paused" and not site.fleet.effects()
-    site.store.approve(Approval(made.id, "start", "no", "eve", "not tonight", "2031-05-01T08:00:00Z"))
+    site.store.approve(Approval("r-1", made.id, "start", "no", "eve", "not tonight", "2031-05-01T08:00:00Z"))
     site.engine.submit("r-1")
     assert site.store.rollout("r-1").reason == "approval: eve said no: not tonight"
-    site.store.approve(Approval(made.id, "start", "yes", "eve", "", "2031-05-01T09:00:00Z"))
+    site.store.approve(Approval("r-1", made.id, "start", "yes", "eve", "", "2031-05-01T09:00:00Z"))
     assert site.store.rollout("r-1").state == "running"
     site.engine.submit("r-1")
     assert site.store.rollout("r-1").reason.startswith(f"approval: plan {made.id} waits for a yes to go on after the")
     assert site.states() == {"n0": "done", **dict.fromkeys(TEN[1:], "waiting")}
-    site.store.approve(Approval(made.id, "canary", "yes", "eve", "", "2031-05-01T10:00:00Z"))
+    site.store.approve(Approval("r-1", made.id, "canary", "yes", "eve", "", "2031-05-01T10:00:00Z"))
     site.engine.submit("r-1")
     assert set(site.states().values()) == {"done"}
 
 
 def test_a_yes_is_good_for_one_run_of_a_plan(site: Site) -> None:
     made = site.start(site.nodes("n0"), approve=("start",))
-    site.store.approve(Approval(made.id, "start", "yes", "eve", "", "2031-05-01T07:00:00Z"))
+    site.store.approve(Approval("r-1", made.id, "start", "yes", "eve", "", "2031-05-01T07:00:00Z"))
     site.engine.submit("r-1")
     assert site.states() == {"n0": "done"}
     lease = site.store.acquire("r-1", "me", 60.0, 0.0, lambda _: True)
@@ -224,7 +224,7 @@ def test_a_yes_is_good_for_one_run_of_a_plan(site: Site) -> None:
     decision.start(site.upgrade, "r-2", made, "command", "sha256:m")
     site.engine.submit("r-2")
     assert site.store.rollout("r-2").reason.startswith(f"approval: plan {made.id} waits for a yes to begin")
-    site.store.approve(Approval(made.id, "start", "yes", "eve", "", "2041-05-01T07:00:00Z"))
+    site.store.approve(Approval("r-2", made.id, "start", "yes", "eve", "", "2031-05-01T07:00:00Z"))
     site.engine.submit("r-2")
     assert site.states("r-2") == {"n0": "done"}
 

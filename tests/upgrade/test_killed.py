@@ -5,14 +5,16 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from fleet.core.errors import Locked
+from fleet.core.errors import FleetError, Locked
 from fleet.engine.leases import LeaseEngine
+from fleet.inventory.rollouts import Lease, Rollouts, Stored
 from tests.upgrade.site import Site
 
 ROOT = Path(__file__).parents[2]
@@ -164,4 +166,31 @@ def test_a_late_cordon_of_a_node_that_is_to_stay_out_is_left(tmp_path: Path, asl
     assert site.states() == {"n0": "failed"} and site.inventory.node("n0").lifecycle == "broken"
     sleeper.wakes_up()
     assert site.fleet.state("n0")["cordoned"] == "fleet:r-1"
+    site.close()
+
+
+def test_a_database_that_is_away_while_a_node_is_cordoned_fails_nobody(tmp_path: Path) -> None:
+    """Whether the rollout is still ours cannot be asked then: that says nothing of the node."""
+    away: list[str] = []
+    site = Site(tmp_path, lambda point, _node: away.append("holds") if point == "cordon-after" and not seen else None)
+    seen: list[str] = []
+
+    class Away(Rollouts):
+        def holds(self, lease: Lease) -> bool:
+            if away:
+                seen.append(away.pop())
+                raise FleetError("the database is away", slug="database-unreachable")
+            return super().holds(lease)
+
+        def tasks(self, rollout: str) -> dict[str, Stored]:
+            if len(seen) == 1 and threading.current_thread().name.startswith("step"):
+                seen.append("tasks")
+                raise FleetError("the database is away", slug="database-unreachable")
+            return super().tasks(rollout)
+
+    site.start(site.nodes("n0", "n1"))
+    site.upgrade.store = Away(site.inventory.database)
+    site.engine.submit("r-1")
+    assert seen == ["holds", "tasks"]
+    assert site.states() == {"n0": "done", "n1": "done"}
     site.close()

@@ -149,7 +149,7 @@ class ControllerRow(SQLModel, table=True):
 
 
 class ApprovalRow(SQLModel, table=True):
-    """A person's yes or no to one stage of exactly one plan."""
+    """A person's yes or no to one stage of exactly one plan, as one rollout carries it out."""
 
     __tablename__ = "approval"
     id: int | None = Field(default=None, primary_key=True)
@@ -159,6 +159,7 @@ class ApprovalRow(SQLModel, table=True):
     why: str
     at: str
     stage: str = Field(sa_column=Column(String, nullable=False, server_default="start"))  # see core.move.STAGES
+    rollout: str = Field(sa_column=Column(String, nullable=False, server_default="", index=True))
 
 
 class NotificationRow(SQLModel, table=True):
