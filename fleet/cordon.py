@@ -11,6 +11,8 @@ from fleet.core.model import Json
 from fleet.core.task import Outcome
 from fleet.drain import BatchDrain, Drained
 
+GIVEN_BACK_S = 20.0  # how long whoever was late looks what became of the nodes; a process that is to end waits for it
+
 
 def scheduled(hands: Hands, act: Act) -> dict[str, Did]:
     """A step that the scheduler does, for all nodes in one call where it can."""
@@ -40,7 +42,7 @@ def _given_back(hands: Hands, act: Act, said: Mapping[str, Drained]) -> None:
     A node that it has returned to service already would stay out because of us, and nobody would owe it anything.
     """
     left = {name for name in act.subjects if name in said and said[name].state == "done"}
-    deadline = hands.elapsed() + act.step.limit_s
+    deadline = hands.elapsed() + GIVEN_BACK_S
     while left:
         for name in sorted(left):
             serves = act.serves(name)

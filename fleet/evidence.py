@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import re
+import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -57,6 +58,11 @@ class Verdict:
     def ok(self) -> bool:
         """Whether the chain is whole; a torn last line is no damage."""
         return not self.problem
+
+
+def _part(file: Path) -> Path:
+    """Where a file is written before it takes its name; of this thread alone, since rollouts run side by side."""
+    return file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
 
 
 def _digest(line: bytes) -> str:
@@ -135,7 +141,7 @@ class EvidenceStore:
     def _keep_head(self, run: str, seq: int, digest: str) -> None:
         """Note how far the run has come. After a crash it may be behind by a record, never ahead of the run."""
         file = self.folder / "heads" / f"{run}.json"
-        part = file.with_name(f".{file.name}.{os.getpid()}")
+        part = _part(file)
         with contextlib.suppress(OSError):  # the record itself is on the disk: that is what was asked for
             file.parent.mkdir(parents=True, exist_ok=True)
             part.write_text(canonical({"seq": seq, "digest": digest}), encoding="utf-8")
@@ -153,7 +159,7 @@ class EvidenceStore:
         """Keep an output; its digest. The same output twice is one file."""
         digest = _digest(data)
         file = self.folder / "blobs" / f"{digest.removeprefix('sha256:')}.z"
-        part = file.with_name(f".{file.name}.{os.getpid()}")
+        part = _part(file)
         with self._told(file):
             if file.exists():
                 return digest

@@ -115,7 +115,11 @@ def main(argv: list[str] | None = None) -> None:
             raise
         print_error(_unexpected(error), args)
         code = errors.FAILED
-    sys.exit(code if isinstance(code, int) else errors.DONE)
+    status = code if isinstance(code, int) else errors.DONE
+    engine = sys.modules.get("fleet.engine.durable")  # where it was used
+    if engine is not None:
+        engine.leave(status)
+    sys.exit(status)
 
 
 def _tolerant(*streams: Any) -> None:

@@ -148,7 +148,7 @@ def estimate(
     soaking = 0.0 if any(tally.begun for some in by_wave.values() for tally in some) else soaking
     clocks = _Clock(history, now, 0.5), _Clock(history, now, 0.9)
     for clock in clocks:
-        clock.total += soaking
+        clock.soak += soaking
         for number in sorted(by_wave):
             runs, slots = _shape(plan, number, parallel, total)
             started: list[float] = []
@@ -158,7 +158,7 @@ def estimate(
                 many = math.ceil(tally.count / runs)
                 (started if tally.begun else waiting).extend([clock.left(group, tally)] * many)
             clock.total += _makespan(started, waiting, slots)
-            clock.total += soak_s(plan)
+            clock.soak += soak_s(plan)
     typical = clocks[0]
     if typical.missing and not history.spells:
         return Estimate(None, None, 0, "no step was ever carried out here, so nothing is known of their durations")
@@ -167,7 +167,10 @@ def estimate(
         return Estimate(None, None, 0, f"no node has been through {phases} yet, so its duration is not known")
     waits = any(not tally.begun for some in by_wave.values() for tally in some)
     windows, margin_s = windows_of(plan.policy)
-    shown = [until_done(windows, now, clock.total, margin_s) if waits else clock.total for clock in clocks]
+    windows = windows if waits else ()
+    shown = [until_done(windows, now, clock.total, margin_s) + clock.soak for clock in clocks]
+    if math.isinf(max(shown)):
+        return Estimate(None, None, typical.basis, "in these windows it takes more than a year")
     return Estimate(shown[0], max(shown), typical.basis)
 
 
@@ -195,6 +198,7 @@ class _Clock:
         self.now = now
         self.share = share
         self.total = 0.0
+        self.soak = 0.0  # goes on outside of windows too
         self.basis = 0
         self.missing: set[str] = set()
 

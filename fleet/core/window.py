@@ -6,6 +6,7 @@ are finished; none is begun in the margin before it closes.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from fleet.core.errors import BadInput
 from fleet.core.model import Json
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+YEAR_S = 366 * 86400.0
 _SHAPE = re.compile(
     r"(?:(?P<days>[A-Za-z]{3}(?:-[A-Za-z]{3})?(?:,[A-Za-z]{3}(?:-[A-Za-z]{3})?)*)\s+)?"
     r"(?P<start>\d\d:\d\d)-(?P<end>\d\d:\d\d)(?:\s+(?P<zone>[A-Za-z0-9_+/-]+))?"
@@ -110,7 +112,8 @@ def shut(windows: Iterable[Window], now: float, needs_s: float = 0.0) -> str:
 def until_done(windows: Iterable[Window], now: float, work_s: float, margin_s: float = 0.0) -> float:
     """Seconds from `now` until `work_s` seconds of work are done that goes on only while a window is open.
 
-    Nothing is begun in the last `margin_s` of a window, or in its last half where it is short.
+    Nothing is begun in the last `margin_s` of a window, or in its last half where it is short. Infinite where it takes
+    more than a year.
     """
     windows = tuple(windows)
     at, left = now, work_s
@@ -118,6 +121,8 @@ def until_done(windows: Iterable[Window], now: float, work_s: float, margin_s: f
         ends = [end for window in windows if (end := window.last_begin(at, margin_s)) is not None and end > at]
         if not ends:
             at = min(window.opens(at) for window in windows)
+            if at - now > YEAR_S:
+                return math.inf
             continue
         spent = min(left, max(ends) - at)
         at, left = at + spent, left - spent

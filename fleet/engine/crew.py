@@ -43,19 +43,20 @@ class Crew:
                     await asyncio.wait([future])
             raise
 
-    def close(self) -> None:
-        """Cancel what runs, wait for the ticks under way, and end the threads."""
-        self.start(self._cancelled()).result()
+    def close(self, limit_s: float | None = None) -> None:
+        """Cancel what runs, wait for the ticks under way, and end the threads; what takes longer is left behind."""
+        ended = self.start(self._cancelled(limit_s)).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.close()
-        self._pool.shutdown()
+        if ended:
+            self._loop.close()
+        self._pool.shutdown(wait=ended)
 
-    async def _cancelled(self) -> None:
+    async def _cancelled(self, limit_s: float | None) -> bool:
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        return not others or not (await asyncio.wait(others, timeout=limit_s))[1]
 
 
 def failure(future: Future[Any]) -> Exception | None:

@@ -18,10 +18,14 @@ import asyncio
 import builtins
 import contextlib
 import logging
+import os
+import sys
 import threading
+import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowStatus
 
@@ -38,13 +42,18 @@ ENDED = ["SUCCESS", "ERROR", "CANCELLED"]
 KEPT_S = 7 * 86400.0  # how long the engine remembers what has ended: for whoever looks, since nothing needs it
 DBOS_WORKERS = 4  # threads in which DBOS writes down what is owed and what has ended
 WRITE_S = 5.0  # how long the end of this process waits for them
+CLOSE_S = 30.0  # how long it waits for ticks under way, and for what asks a database that is away
 LOOK_S = 0.2  # between two looks at a workflow that runs elsewhere
+POOLS = ("dbos-executor-", "tick")  # how the names of DBOS's workers and ours begin
+R = TypeVar("R")
 
 _seats: dict[str, DurableEngine] = {}  # the engines of this process by their owner names
 _under_way: set[str] = set()  # the workflows that this process executes
 _executed: set[str] = set()  # these and those that have ended here: DBOS may not have written that down yet, or never
 _ends: dict[str, asyncio.Future[Exception | None]] = {}  # those whose end somebody here waits for
 _ending: set[asyncio.Task[object]] = set()  # those whose end DBOS is writing down
+_before: set[threading.Thread] = set()  # the threads of this process when DBOS was launched
+_behind: set[threading.Thread] = set()  # those that it has left
 _crew: Crew | None = None  # of the one DBOS of this process
 _launched: tuple[str, str, str] | None = None  # its (database, executor, protocol)
 
@@ -78,6 +87,7 @@ def launch(url: str, executor: str, protocol: str = PROTOCOL) -> Crew:
         "enable_otlp": False, "sys_db_pool_size": 5, "scheduler_polling_interval_sec": 600.0,
         "max_executor_threads": DBOS_WORKERS,
     }  # fmt: skip
+    _before.update(threading.enumerate())
     DBOS(config=config)
     log = logging.getLogger("dbos")
     log.setLevel(logging.CRITICAL)  # what goes wrong at the launch is said below, in a sentence
@@ -116,9 +126,11 @@ def shut(wait_s: int = 0) -> None:
     log.setLevel(logging.CRITICAL)  # each cancelled workflow would be told
     if _crew is not None:
         _crew.start(_written()).result()
-        _crew.close()
+        _crew.close(CLOSE_S)
     if _launched is not None:
         DBOS.destroy(workflow_completion_timeout_sec=wait_s)
+        # The end of a process waits for workers of a pool, though they are daemons when a daemon has started them.
+        _behind.update(t for t in set(threading.enumerate()) - _before if not t.daemon or t.name.startswith(POOLS))
     log.setLevel(logging.WARNING)
     _launched = _crew = None
     _seats.clear()
@@ -126,6 +138,21 @@ def shut(wait_s: int = 0) -> None:
     _executed.clear()
     _ending.clear()
     _ends.clear()
+    _before.clear()
+
+
+def leave(status: int) -> None:
+    """End the process, when threads that `shut` left behind do not: they ask for ever for a database that is away.
+
+    To be called last, whatever has happened. Nothing is lost: what they would write down is found in our tables.
+    """
+    end = time.monotonic() + WRITE_S
+    while any(thread.is_alive() for thread in _behind):
+        if time.monotonic() >= end:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+        time.sleep(0.05)
 
 
 class DurableEngine:
@@ -210,18 +237,31 @@ class DurableEngine:
 
     async def _carried(self, rollout: str) -> None:
         here = self._workflows.get(rollout)
-        left = await self._crew.do(self._left, rollout) if here is None else None
-        if here is not None:
-            await self._followed(here)
-        elif left is not None:
-            await DBOS.resume_workflow_async(left.workflow_id)
-            await self._followed(left.workflow_id)
-        else:
-            workflow = f"{rollout}/{self.new_id()}"
-            _end_of(workflow)  # before the start: it may end at once
-            with SetWorkflowID(workflow):
-                await DBOS.start_workflow_async(_drive, rollout, self.owner)
+        with contextlib.suppress(_Stopped):  # it is owed, and stays so
+            if here is not None:
+                await self._followed(here)
+                return
+            left = await self._answered(self._crew.do(self._left, rollout))
+            if left is not None:
+                workflow = left.workflow_id
+                await self._answered(DBOS.resume_workflow_async(workflow))
+            else:
+                workflow = f"{rollout}/{self.new_id()}"
+                _end_of(workflow)  # before the start: it may end at once
+                with SetWorkflowID(workflow):
+                    await self._answered(DBOS.start_workflow_async(_drive, rollout, self.owner))
             await self._followed(workflow)
+
+    async def _answered(self, asked: Coroutine[Any, Any, R]) -> R:
+        """What DBOS answers. _Stopped when none comes and this process is to end: it asks its database for ever."""
+        task = asyncio.ensure_future(asked)
+        while not task.done():
+            stopping = self.stop.is_set()
+            await asyncio.wait([task], timeout=WRITE_S if stopping else LOOK_S)
+            if stopping and not task.done():
+                task.cancel()
+                raise _Stopped
+        return task.result()
 
     def signal(self, rollout: str, signal: Signal) -> None:
         """Write the request into the rollout's row; its driver reads it at the next tick."""
@@ -299,7 +339,7 @@ class DurableEngine:
         try:
             while not (end := _end_of(workflow)).done():  # another follower that gave up has taken the one before away
                 if workflow not in _under_way:
-                    status = await self._crew.do(DBOS.get_workflow_status, workflow)
+                    status = await self._answered(self._crew.do(DBOS.get_workflow_status, workflow))
                     if end.done() or status is None or status.status not in UNENDED:
                         break
                     if status.status == "PENDING" and status.executor_id != self.executor:
@@ -312,6 +352,10 @@ class DurableEngine:
         ran_into = end.result() if end.done() else None
         if ran_into is not None:
             raise ran_into
+
+
+class _Stopped(Exception):  # no error: this process is to end
+    """DBOS gives no answer."""
 
 
 def _end_of(workflow: str) -> asyncio.Future[Exception | None]:

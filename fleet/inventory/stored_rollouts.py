@@ -35,7 +35,8 @@ class StoredRollouts(Leases):
     def rollout(self, rollout: str) -> Rollout:
         """One rollout by its id, or by a beginning of it that is not ambiguous."""
         with self.database.reading() as connection:
-            query = select(ROLLOUT).where(ROLLOUT.c.id.startswith(rollout, autoescape=True)).limit(2)
+            begins = ROLLOUT.c.id.startswith(rollout, autoescape=True)
+            query = select(ROLLOUT).where(begins).order_by(ROLLOUT.c.id != rollout).limit(2)
             found = list(connection.execute(query))
         exact = [row for row in found if row.id == rollout]
         if len(exact or found) != 1 or not rollout:

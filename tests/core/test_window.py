@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 
 import pytest
@@ -95,6 +96,7 @@ H = 3600.0
         (("11:00-14:00",), 1 * H, 10 * H, 23.5 * H),  # but for its last half; the rest tomorrow
         (("11:00-13:00", "12:30-15:00"), 2.5 * H, 0, 2.5 * H),  # one after the other
         (("Sun 00:00-06:00",), 7 * H, 0, 3.5 * 24 * H + 7 * 24 * H + 1 * H),
+        (("Sun 02:00-02:01",), 5000 * H, 600, math.inf),  # more than a year
     ],
 )
 def test_work_in_windows(windows: tuple[str, ...], work_s: float, margin_s: float, takes_s: float) -> None:

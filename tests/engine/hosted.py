@@ -261,8 +261,14 @@ def main(folder: str, url: str, kind: str, name: str, point: str = "", number: s
 
 
 if __name__ == "__main__":
+    status = 0
     try:
         main(*sys.argv[1:])
     except FleetError as error:
         print(f"error: {error.slug}: {error.what} ({error.cause})", flush=True)
-        sys.exit(error.exit_code)
+        status = error.exit_code
+    if sys.argv[3] == "dbos":
+        from fleet.engine.durable import leave
+
+        leave(status)
+    sys.exit(status)

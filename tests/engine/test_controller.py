@@ -224,6 +224,30 @@ def test_the_database_server_crashes_under_load(making: Making, engine: str, pos
     host.proven(names)
 
 
+@pytest.mark.postgresql
+@pytest.mark.parametrize("engine", [case("dbos", every_run=True), case("leases")])
+def test_a_controller_ends_although_its_database_is_away(
+    making: Making, engine: str, postgresql_server: Server
+) -> None:
+    host = making(engine, "postgresql")
+    for number in range(4):
+        host.begin([f"n{number}-{i}" for i in range(4)], f"r-{number}")
+    process = host.controller("c1")
+    until(lambda: len(host.fleet.log()) >= 3 or process.poll() is not None)
+    assert process.poll() is None
+    postgresql_server.stop(signal.SIGQUIT)
+    try:
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        host.ended(process, 90)
+    finally:
+        postgresql_server.start()
+    status, said = host.ended(host.controller("c1"))
+    assert status == 0, said
+    for number in range(4):
+        host.proven([f"n{number}-{i}" for i in range(4)], f"r-{number}")
+
+
 @pytest.mark.parametrize("engine", [case("dbos"), case("leases", every_run=True)])
 def test_a_full_disk_stops_the_work_and_room_lets_it_go_on(making: Making, engine: str) -> None:
     host = making(engine, "sqlite")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,13 @@ def test_a_run_is_found_by_its_beginning(store: EvidenceStore) -> None:
     for beginning in ("r", "", "x", "y" * 400):
         with pytest.raises(NotFound):
             store.find(beginning)
+
+
+def test_threads_that_keep_the_same_output_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Rollouts run side by side in one process, and equal nodes say the same."""
+    store = EvidenceStore(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        kept = list(pool.map(lambda number: store.blob(b"the same %d" % (number // 8)), range(800)))
+    assert len(set(kept)) == 100
+    assert all(store.read_blob(digest) for digest in kept)
+    assert not list(tmp_path.rglob(".*.z.*"))
