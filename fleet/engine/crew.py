@@ -56,7 +56,11 @@ class Crew:
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
-        return not others or not (await asyncio.wait(others, timeout=limit_s))[1]
+        if not others:
+            return True
+        ended, left = await asyncio.wait(others, timeout=limit_s)
+        await asyncio.gather(*ended, return_exceptions=True)  # what they ran into was told to whoever began them
+        return not left
 
 
 def failure(future: Future[Any]) -> Exception | None:

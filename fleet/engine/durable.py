@@ -149,8 +149,9 @@ def leave(status: int) -> None:
     end = time.monotonic() + WRITE_S
     while any(thread.is_alive() for thread in _behind):
         if time.monotonic() >= end:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):  # a closed pipe
+                    stream.flush()
             os._exit(status)
         time.sleep(0.05)
 
