@@ -20,11 +20,12 @@ from typing import Any, Protocol
 from fleet.lab.guest import Guest
 from fleet.lab.namespace import ENV, Rootfs, die_with_parent, proc_files, spawn
 from fleet.lab.node.labnode import Files
-from fleet.lab.process import Process, record, this
+from fleet.lab.process import Process, record, recorded, this
 
 WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1}
 REBOOT, POWEROFF = 3, 0
 DOWN_S = 1.0  # between the end of one kernel and the next one's first process
+SILENT_S = 10.0  # how long the end of a node whose power is taken is waited for
 CRASHES = 5  # in a row without a minute of life: the node is given up
 
 
@@ -175,12 +176,19 @@ class Supervisor:
                 self.cycles = int(wish.get("cycles", 0))
                 self._cut(started)
                 os.waitpid(keeper, 0)
+                self._silent()
                 return "cut"
             self.say("up" if (self.folder / "state/ready").exists() else "booting")
 
     def _cut(self, keeper: Process | None) -> None:
         if keeper is not None:
             keeper.signal(signal.SIGKILL)
+
+    def _silent(self) -> None:
+        """Wait until nothing of the node is left. Its init dies with the keeper, yet a moment after it."""
+        init, end = recorded(self.folder / "processes.json").get("init"), time.monotonic() + SILENT_S
+        while init is not None and init.alive and time.monotonic() < end:
+            time.sleep(0.01)
 
     def _keep(self, cause: str) -> None:
         """In a child: the node's life, whose end is this process's exit status."""
