@@ -258,7 +258,8 @@ class Controller:
             else:  # the service outlives what one rollout runs into
                 times = self._failed.get(rollout, (0, 0.0))[0] + 1
                 self._failed[rollout] = times, self.clock() + min(REST_S, self.round_s * 2**times)
-                self.say(f"rollout {rollout} could not be driven: {error}")
+                with contextlib.suppress(OSError):  # nobody reads what it says
+                    self.say(f"rollout {rollout} could not be driven: {error}")
         finally:
             try:
                 if not elsewhere:  # else the doors that are open, if any, are another driving's in this process

@@ -22,7 +22,7 @@ from pathlib import Path
 from tests.postgresql import started
 
 PREFIX = "fleet-test-slurm-"
-LIMIT_S = 20
+LIMIT_S = 60
 PROGRAMS = ("slurmctld", "slurmd", "scontrol", "sinfo", "squeue", "sbatch", "scancel")
 NODES = tuple(f"n{number:02}" for number in range(1, 9))
 # No munge, no cgroups: nothing outside the folder is used. A rebooted node stays down until it is resumed.
@@ -188,7 +188,8 @@ class Cluster:
         while not true():
             dead = [name for name, process in self.running.items() if process.poll() is not None]
             if dead or time.monotonic() > end:
-                raise AssertionError(f"not so: {what}; ended: {dead}; {self._log()}")
+                states = self.command("sinfo", "-h", "-N", "-o", "%N %T %E").stdout
+                raise AssertionError(f"not so: {what}; ended: {dead}; {states}; {self._log()}")
             time.sleep(0.1)
 
     def stop(self) -> None:

@@ -58,7 +58,7 @@ def as_before(cluster: Cluster) -> Iterator[None]:
     cluster.until(lambda: set(cluster.states("").values()) == {"idle"}, "all nodes idle again")
 
 
-def asked(ask: Callable[[], Drained], state: str, seconds: float = 20) -> Drained:
+def asked(ask: Callable[[], Drained], state: str, seconds: float = 60) -> Drained:
     """Ask until that is the state."""
     end = time.monotonic() + seconds
     while (said := ask()).state != state:
@@ -306,7 +306,8 @@ def test_no_controller_is_a_reason_of_its_own_and_waited_for(cluster: Cluster) -
     finally:
         cluster.start_controller()
     assert asked(lambda: drain.uncordon_all(nodes("n01"), TOKEN)["n01"], "done")
-    cluster.until(lambda: cluster.states()["n01"] == "idle", "it serves again")
+    # A killed slurmctld may have forgotten the last seconds, the end of a job among them: n01 may seem to be at work.
+    cluster.until(lambda: cluster.states()["n01"] in ("idle", "mixed", "allocated", "completing"), "it serves again")
 
 
 def test_the_census_names_who_serves_nothing_and_is_not_ours(cluster: Cluster) -> None:
