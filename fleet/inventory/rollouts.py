@@ -185,12 +185,13 @@ class Rollouts(StoredRollouts):
                 outbox.enqueue(connection, lease.name, "gate.verdict", body, time.time())
 
     def set_wave(self, lease: Lease, number: int, *, began: float | None = None, ended: float | None = None) -> None:
-        """Note when a wave began or ended."""
-        values = {k: v for k, v in (("began", began), ("ended", ended)) if v is not None}
+        """Note when a wave began, which stands once it is noted, or when it ended."""
+        of = (WAVE.c.rollout == lease.name, WAVE.c.number == number)
         with self._fenced(lease) as connection:
-            connection.execute(
-                update(WAVE).where(WAVE.c.rollout == lease.name, WAVE.c.number == number).values(**values)
-            )
+            if began is not None:
+                connection.execute(update(WAVE).where(*of, WAVE.c.began == 0).values(began=began))
+            if ended is not None:
+                connection.execute(update(WAVE).where(*of).values(ended=ended))
 
     # --- what a person asks of a rollout --------------------------------------------------------------------------
 

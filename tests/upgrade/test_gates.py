@@ -382,3 +382,13 @@ def test_a_part_of_a_superpod_is_refused_unless_it_may_be_split(site: Site) -> N
     assert site.plan_of(nodes[:2], nodes, split=True).waves == (("a",), ("b",))
     never = site.plan_of([replace(nodes[0], lifecycle="retired"), *nodes[1:]], nodes)
     assert "moves together" not in never.refusals["a"] and "retired" in never.refusals["b"]
+
+
+def test_a_wave_begins_with_its_first_node(site: Site) -> None:
+    site.start(site.nodes(*TEN[:4]), limits={"fleet": "1"})
+    site.engine.submit("r-1")
+    assert set(site.states().values()) == {"done"}
+    for wave in site.store.waves("r-1"):
+        members = [name for name, stored in site.store.tasks("r-1").items() if stored.task.wave == wave.number]
+        begun = [min(a.began for a in site.store.attempts("r-1", name)) for name in members]
+        assert 0 < wave.began <= min(begun) and wave.ended >= max(begun)
