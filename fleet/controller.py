@@ -23,6 +23,7 @@ from fleet.core.move import KILLING
 from fleet.engine import PROTOCOL, Engine, Progress, Tick
 from fleet.engine.leases import TTL_S, gone, owner_here
 from fleet.engine.stint import AWAY
+from fleet.inventory import history
 from fleet.inventory.rollouts import Fenced, Lease, Rollout, Rollouts
 
 ROUND_S = 2.0
@@ -242,7 +243,7 @@ class Controller:
 
     def _cut_short(self, row: Rollout) -> bool:
         """Whether a kill was asked for that nobody has obeyed: nodes are still said to be under way."""
-        return row.request in KILLING and any(s.task.begun for s in self.store.tasks(row.id).values())
+        return row.request in KILLING and any(t.begun for t in history.standing(self.store.database, row.id))
 
     def _ended(self, rollout: str, error: Exception | None) -> None:
         """Closing doors waits for steps under way, so it has a thread of its own; the engine is not kept waiting."""

@@ -48,7 +48,7 @@ class Window:
 
     def closes(self, at: float) -> float | None:
         """When the window that is open at `at` (seconds since the epoch) closes; None = it is shut then."""
-        return next((shuts for opens, shuts in self._around(at) if opens <= at < shuts), None)
+        return self.last_begin(at, 0.0)
 
     def opens(self, at: float) -> float:
         """When it opens next after `at`."""

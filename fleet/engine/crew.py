@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
+from fleet.engine import Ended
+
 WORKERS = 8  # a tick waits a second at most for a step to end; more rollouts at once have their ticks a little later
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,6 +28,10 @@ class Crew:
     def start(self, work: Coroutine[Any, Any, R]) -> Future[R]:
         """Run a coroutine; what it comes to. From any thread but the loop's own, if the answer is waited for."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def begin(self, work: Coroutine[Any, Any, None], ended: Ended) -> None:
+        """Run a coroutine; `ended` is called with what it ran into."""
+        self.start(work).add_done_callback(lambda future: ended(failure(future)))
 
     def call(self, what: Callable[[], None]) -> None:
         """Do that in the loop, from any thread; nothing happens when the crew is gone."""

@@ -31,7 +31,7 @@ from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID, Wo
 
 from fleet.core.errors import FleetError, Locked
 from fleet.engine import PROTOCOL, Ended, Running, Signal, Tick
-from fleet.engine.crew import Crew, failure
+from fleet.engine.crew import Crew
 from fleet.engine.leases import TTL_S, LeaseEngine, gone, owner_here
 from fleet.inventory.rollouts import Fenced, Rollouts
 
@@ -234,7 +234,7 @@ class DurableEngine:
     def begin(self, rollout: str, ended: Ended) -> None:
         """As `submit`, without waiting; `ended` is called when it is over. What DBOS has taken up here is joined."""
         self.leases.uncancel(rollout)
-        self._crew.start(self._carried(rollout)).add_done_callback(lambda future: ended(failure(future)))
+        self._crew.begin(self._carried(rollout), ended)
 
     async def _carried(self, rollout: str) -> None:
         here = self._workflows.get(rollout)

@@ -5,21 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
 
+from fleet.inventory.leases import Leases
 from fleet.inventory.rollouts import Lease
-
-
-class Store(Protocol):
-    """What is asked of the tables."""
-
-    def renew(self, lease: Lease, ttl_s: float, now: float) -> bool:
-        """Prolong a lease; False when another holder has taken over."""
-        ...
-
-    def heartbeat(self, controller: str, version: str, now: float) -> None:
-        """Note that this process is alive."""
-        ...
 
 
 class Keeper:
@@ -30,7 +18,7 @@ class Keeper:
 
     def __init__(
         self,
-        store: Store,
+        store: Leases,
         owner: str,
         version: str,
         ttl_s: float,

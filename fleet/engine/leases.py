@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from fleet import __version__
 from fleet.core.errors import FleetError, Locked
 from fleet.engine import Ended, Running, Signal, Tick
-from fleet.engine.crew import Crew, failure
+from fleet.engine.crew import Crew
 from fleet.engine.keeper import Keeper
 from fleet.engine.stint import PATIENCE_S, Stint
 from fleet.inventory.rollouts import Rollouts
@@ -104,7 +104,7 @@ class LeaseEngine:
         self.uncancel(rollout)
         with self._guard:
             self._crew = self._crew or Crew()
-        self._crew.start(self.carry(rollout, self._crew)).add_done_callback(lambda future: ended(failure(future)))
+        self._crew.begin(self.carry(rollout, self._crew), ended)
 
     def uncancel(self, rollout: str) -> None:
         """Forget that its driving was cancelled, if that has ended. Not when a driving begins: that may be later."""
